@@ -1,0 +1,119 @@
+"""Federation: the clients' data, stacked on axis 0, with the ground truth kept apart for scoring."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+PER_CLIENT = ("x", "y", "mask")  # each comes in three halves: "", "_val", "_test"
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """N clients with up to M samples each; shorter clients are padded and `mask` says which samples are real.
+
+    `group` is the ground truth: for scoring only, a method must never read it. `ids` are stable names: random streams
+    and records are keyed on them, so positions may change when clients join.
+    """
+
+    x: Tensor  # (N, M, c, h, w) float
+    y: Tensor  # (N, M) int64
+    mask: Tensor  # (N, M) bool
+    x_test: Tensor
+    y_test: Tensor
+    mask_test: Tensor
+    group: Tensor  # (N,) int64
+    ids: Tensor  # (N,) int64
+    classes: int  # outputs a model needs
+    x_val: Tensor | None = None
+    y_val: Tensor | None = None
+    mask_val: Tensor | None = None
+    upright: Tensor | None = None  # the images before rotation, where a client's images are rotated
+    upright_test: Tensor | None = None
+    angle: Tensor | None = None  # (N,) degrees
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def sizes(self) -> Tensor:
+        """Training samples per client, (N,)."""
+        return self.mask.sum(1)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+        return tuple(self.x.shape[2:])
+
+    def half(self, name: str) -> tuple[Tensor, Tensor, Tensor]:
+        """(x, y, mask) of the "train", "val" or "test" half."""
+        if name not in ("train", "val", "test"):
+            raise ValueError(f"half={name!r}: must be 'train', 'val' or 'test'")
+        end = "" if name == "train" else f"_{name}"
+        x, y, mask = (getattr(self, part + end) for part in PER_CLIENT)
+        if x is None:
+            raise ValueError("this federation has no validation half: ask the partitioner for one (validation=0.2)")
+        return x, y, mask
+
+    def take(self, index: Tensor | Sequence[int]) -> "Federation":
+        """The clients at these positions, with their names."""
+        index = torch.as_tensor(index)
+        return replace(self, **{f.name: v[index] for f in fields(self) if isinstance(v := getattr(self, f.name), Tensor)})
+
+    def join(self, other: "Federation") -> "Federation":
+        """These clients and then the others, padded to the longer."""
+        if self.classes != other.classes or self.shape != other.shape:
+            raise ValueError(
+                f"cannot join clients with {other.classes} classes of {other.shape} to clients with {self.classes} "
+                f"classes of {self.shape}: partition both from one data set"
+            )
+        if shared := set(self.ids.tolist()) & set(other.ids.tolist()):
+            raise ValueError(f"client ids {sorted(shared)} would stand twice: newcomers need names of their own")
+        joined = {}
+        for f in fields(self):
+            a, b = getattr(self, f.name), getattr(other, f.name)
+            if (a is None) != (b is None):
+                raise ValueError(f"only one side of the join has {f.name!r}: partition both sides in one way")
+            if isinstance(a, Tensor):
+                longest = max(a.shape[1], b.shape[1]) if a.ndim > 1 else None
+                joined[f.name] = torch.cat([lengthen(a, longest), lengthen(b, longest)])
+        return replace(self, **joined)
+
+    def to(self, to: torch.dtype | torch.device | str) -> "Federation":
+        """On another device, or with images in another float type."""
+        moved = {}
+        for f in fields(self):
+            v = getattr(self, f.name)
+            if isinstance(v, Tensor) and (v.is_floating_point() or not isinstance(to, torch.dtype)):
+                moved[f.name] = v.to(to)
+        return replace(self, **moved)
+
+    @classmethod
+    def stack(
+        cls,
+        halves: dict[str, list[tuple[Tensor, Tensor]]],
+        *,
+        group: Tensor,
+        classes: int,
+        ids: Tensor | None = None,
+        **rest: Tensor | None,
+    ) -> "Federation":
+        """From ``{"train": [(x, y) per client], "test": ..., "val": ...}``."""
+        parts: dict[str, Tensor] = {}
+        for name, clients in halves.items():
+            end = "" if name == "train" else f"_{name}"
+            longest = max(1, max(len(y) for _, y in clients))
+            parts["x" + end] = torch.stack([lengthen(x[None], longest)[0] for x, _ in clients])
+            parts["y" + end] = torch.stack([lengthen(y[None], longest)[0] for _, y in clients])
+            parts["mask" + end] = torch.stack([torch.arange(longest) < len(y) for _, y in clients])
+        ids = torch.arange(len(halves["train"])) if ids is None else ids
+        return cls(**parts, group=group, ids=ids, classes=classes, **rest)  # type: ignore[arg-type]
+
+
+def lengthen(x: Tensor, length: int | None) -> Tensor:
+    """Zeros at the end of axis 1 up to `length`."""
+    if length is None or x.shape[1] == length:
+        return x
+    return pad(x, [0, 0] * (x.ndim - 2) + [0, length - x.shape[1]])
