@@ -1,0 +1,91 @@
+"""What every method shares: the state, the protocol, and the few steps that more than one paper takes.
+
+A method answers four questions: from which model does a client start, what does it do locally, how are the returned
+models weighed, when do the groups change? `simulation.run` is the loop around the answers.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from fedclust.federation import Federation
+from fedclust.geometry import cosine_to
+from fedclust.models import Model
+from fedclust.rng import key, stream
+
+Info = dict[str, Any]  # what a round is worth recording: numbers, or one number per client (N,)
+
+
+class State(NamedTuple):
+    models: Tensor  # (K, P)  one row per cluster model
+    labels: Tensor  # (N,)    client i is served models[labels[i]]
+    memory: dict[str, Tensor] = {}  # what a method carries from round to round
+
+
+class Trainer(Protocol):
+    """Many clients' local training in one call: received models (n, P) -> trained models (n, P)."""
+
+    @property
+    def model(self) -> Model: ...
+
+    def __call__(self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Method:
+    """A paper's answers. Hyper-parameters are fields; `step` is pure: state in, state out."""
+
+    train: Trainer
+
+    def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
+        return State(theta[None], torch.zeros(len(fed), dtype=torch.long))  # one model serves all
+
+    def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
+        raise NotImplementedError
+
+    def admit(self, state: State, fed: Federation, seed: int) -> State:
+        """Newcomers where the paper is silent: they train once from the mean model and join the cluster whose model
+        lies most in the direction of their update. With one cluster there is nothing to decide and nothing to train."""
+        new = torch.arange(len(state.labels), len(fed))
+        if len(state.models) == 1:
+            return state._replace(labels=torch.cat([state.labels, torch.zeros_like(new)]))
+        middle = state.models.mean(0)
+        update = self.train(middle.expand(len(new), -1), fed, new, key(seed, "join"), 0) - middle  # (n, P)
+        nearest = cosine_to(update, state.models - middle).argmax(1)  # (n, K) -> (n,)
+        return state._replace(labels=torch.cat([state.labels, nearest]))
+
+
+def sample(fed: Federation, fraction: float, seed: int, t: int, among: Tensor | None = None) -> Tensor:
+    """Positions of max(fraction * n, 1) random clients, in ascending order.
+
+    `among` limits the draw to some positions. Each client has a lot of its own, so a draw does not depend on the
+    order of the clients.
+    """
+    if not 0 < fraction <= 1:
+        raise ValueError(f"fraction={fraction}: the share of clients in a round must be above 0 and at most 1")
+    among = torch.arange(len(fed)) if among is None else among
+    if fraction == 1:
+        return among
+    lots = torch.stack([torch.rand((), generator=stream(seed, "sample", t, i)) for i in fed.ids[among].tolist()])
+    return among[lots.argsort()[: max(int(fraction * len(among)), 1)]].sort().values
+
+
+def mean_by(theta: Tensor, labels: Tensor, weights: Tensor, models: Tensor) -> Tensor:
+    """Weighted mean of the rows `theta` (n, P) per label; a label without rows keeps its row of `models` (K, P)."""
+    shares = torch.zeros(len(models), len(theta), dtype=theta.dtype)  # (K, n)
+    shares[labels, torch.arange(len(theta))] = weights.to(theta.dtype)
+    total = shares.sum(1, keepdim=True)
+    return torch.where(total > 0, (shares / total.clamp_min(1e-30)) @ theta, models)
+
+
+def cost(state: State, trained: Tensor, *, down: float | None = None, up: float | None = None, extra: int = 0) -> Info:
+    """What the round cost: models sent down and up, trainings beyond one per participant, bytes, who trained.
+
+    `trained` holds positions; without other word each participant receives one model and returns one.
+    """
+    down, up = (len(trained) if n is None else n for n in (down, up))
+    who = torch.zeros(len(state.labels)).index_fill_(0, trained, 1.0)
+    size = state.models.shape[1] * state.models.element_size()
+    return {"down": down, "up": up, "extra": extra, "bytes": (down + up) * size, "trained": who}

@@ -1,0 +1,74 @@
+"""Scores: models on the clients' data, clusterings against the truth, and readings of the record."""
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fedclust.federation import Federation
+from fedclust.models import Model
+
+CHUNK = 2048  # images at a time: large enough for the matrix kernels, small enough for the cache
+
+
+@torch.no_grad()
+def evaluate(model: Model, models: Tensor, labels: Tensor, fed: Federation, half: str = "test") -> tuple[Tensor, Tensor]:
+    """Accuracy (N,) and mean loss (N,) of models[labels[i]] on client i's half; nan for a client without samples.
+
+    Each model is run once over all its clients' images.
+    """
+    x, y, mask = fed.half(half)
+    right, loss = torch.zeros(len(fed)), torch.zeros(len(fed))
+    for k in labels.unique().tolist():
+        members = (labels == k).nonzero()[:, 0]
+        whole = len(members) == len(fed)
+        images, targets, real = (v if whole else v[members] for v in (x, y, mask))
+        images, flat = images.flatten(0, 1), targets.flatten()
+        logits = torch.cat([model.logits(models[k], part) for part in images.split(CHUNK)])  # (n * M, classes)
+        real = real.to(logits.dtype)
+        right[members] = ((logits.argmax(1) == flat).view_as(targets) * real).sum(1).float()
+        loss[members] = (cross_entropy(logits, flat, reduction="none").view_as(targets) * real).sum(1).float()
+    count = mask.sum(1).float()
+    count[count == 0] = torch.nan
+    return right / count, loss / count
+
+
+def purity(labels: Tensor | np.ndarray, group: Tensor | np.ndarray) -> float:
+    """Share of clients that belong to their cluster's largest true group (joint, Sec. III-A)."""
+    table = pd.crosstab(np.asarray(labels), np.asarray(group)).to_numpy()
+    return float(table.max(1).sum() / table.sum())
+
+
+def clustering(labels: Tensor, group: Tensor) -> dict[str, float]:
+    """The clustering against the truth: number of clusters, purity, ARI, NMI."""
+    return {
+        "clusters": float(len(labels.unique())),
+        "purity": purity(labels, group),
+        "ari": float(adjusted_rand_score(group, labels)),
+        "nmi": float(normalized_mutual_info_score(group, labels)),
+    }
+
+
+def over_clients(record: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
+    """Mean and standard deviation over clients: one row per algorithm, seed and round.
+
+    The deviation is the population's (the clients are all there are).
+    """
+    rows = record[(record.metric == metric) & (record.client >= 0)]
+    by = rows.groupby(["algorithm", "seed", "round"], observed=True).value
+    return pd.DataFrame({"mean": by.mean(), "std": by.std(ddof=0)}).reset_index()
+
+
+def rounds_to(record: pd.DataFrame, metric: str, threshold: float) -> pd.DataFrame:
+    """First round at which a metric's mean reaches the threshold, per algorithm and seed.
+
+    Where it never does, the last round stands with ``censored=True``: a lower bound, not a result.
+    """
+    curve = record[record.metric == metric].groupby(["algorithm", "seed", "round"], observed=True).value.mean().reset_index()
+    rows = []
+    for (algorithm, seed), run in curve.groupby(["algorithm", "seed"], observed=True):
+        hit = run[run.value >= threshold]["round"]
+        rows.append((algorithm, seed, int(hit.min() if len(hit) else run["round"].max()), not len(hit)))
+    return pd.DataFrame(rows, columns=["algorithm", "seed", "round", "censored"])
