@@ -58,8 +58,14 @@ def run(
                 fed = event(fed, seed)
         if t < done:  # a resumed run walks through the events only
             continue
+        joined: dict[str, Any] = {}
         try:
-            if len(state.labels) < len(fed):
+            if (known := len(state.labels)) < len(fed):
+                if algorithm.trains_newcomers(state):  # the joining round costs data traffic, time and privacy too
+                    came = (torch.arange(len(fed)) >= known).float()
+                    n = float(came.sum())
+                    size = model.size * state.models.element_size()
+                    joined = {"down": n, "up": n, "extra": n, "bytes": 2 * n * size, "trained": came}
                 state = algorithm.admit(state, fed, seed)
             new, info = algorithm.step(state, fed, seed, t)
         except BaseException as error:
@@ -69,6 +75,7 @@ def run(
                 error.record = book.frame(algorithm, seed, about)  # type: ignore[attr-defined]
             raise
         state = new
+        book.note(t, joined, fed, state.labels)
         book.note(t, info, fed, state.labels)
         if t % eval_every == 0 or t == rounds - 1:
             accuracy, loss = evaluate(model, state.models, state.labels, fed)

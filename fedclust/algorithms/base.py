@@ -13,7 +13,7 @@ from torch import Tensor
 from fedclust.federation import Federation
 from fedclust.geometry import cosine_to
 from fedclust.models import Model
-from fedclust.rng import key, stream
+from fedclust.rng import key
 
 Info = dict[str, Any]  # what a round is worth recording: numbers, or one number per client (N,)
 
@@ -45,11 +45,15 @@ class Method:
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
         raise NotImplementedError
 
+    def trains_newcomers(self, state: State) -> bool:
+        """Whether `admit` asks a newcomer for one local training: with one cluster there is nothing to decide."""
+        return len(state.models) > 1
+
     def admit(self, state: State, fed: Federation, seed: int) -> State:
         """Newcomers where the paper is silent: they train once from the mean model and join the cluster whose model
-        lies most in the direction of their update. With one cluster there is nothing to decide and nothing to train."""
+        lies most in the direction of their update."""
         new = torch.arange(len(state.labels), len(fed))
-        if len(state.models) == 1:
+        if not self.trains_newcomers(state):
             return state._replace(labels=torch.cat([state.labels, torch.zeros_like(new)]))
         middle = state.models.mean(0)
         update = self.train(middle.expand(len(new), -1), fed, new, key(seed, "join"), 0) - middle  # (n, P)
@@ -68,7 +72,7 @@ def sample(fed: Federation, fraction: float, seed: int, t: int, among: Tensor | 
     among = torch.arange(len(fed)) if among is None else among
     if fraction == 1:
         return among
-    lots = torch.stack([torch.rand((), generator=stream(seed, "sample", t, i)) for i in fed.ids[among].tolist()])
+    lots = torch.tensor([key(seed, "sample", t, i) for i in fed.ids[among].tolist()])
     return among[lots.argsort()[: max(int(fraction * len(among)), 1)]].sort().values
 
 

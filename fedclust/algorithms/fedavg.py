@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from fedclust.algorithms.base import Info, Method, State, cost, mean_by, sample
 from fedclust.federation import Federation
-from fedclust.training import LocalSGD
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,15 @@ class FedAvg(Method):
         return fed.sizes[chosen]
 
 
-def FedProx(train: LocalSGD, mu: float = 0.01, fraction: float = 1.0) -> FedAvg:
+@dataclass(frozen=True)
+class FedProx(Method):
     """Li et al. 2020: the local objective gains mu/2 |w - w_t|^2, nothing else changes."""
-    return FedAvg(replace(train, prox=mu), fraction)
+
+    mu: float = 0.01
+    fraction: float = 1.0
+
+    def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
+        return FedAvg(replace(self.train, prox=self.mu), self.fraction).step(state, fed, seed, t)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
@@ -36,17 +42,17 @@ class LocalOnly(Method):
     """No federation: every client keeps and trains its own model. The baseline that papers leave out."""
 
     def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
-        return State(theta.repeat(len(fed), 1), fed.ids.new_tensor(range(len(fed))))
+        return State(theta.repeat(len(fed), 1), torch.arange(len(fed)))
 
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
         everyone = state.labels  # client i owns model i
-        return state._replace(models=self.train(state.models, fed, everyone, seed, t)), cost(state, everyone, down=0, up=0)
+        models = self.train(state.models, fed, everyone, seed, t)
+        return state._replace(models=models), cost(state, everyone, down=0, up=0)
+
+    def trains_newcomers(self, state: State) -> bool:
+        return False
 
     def admit(self, state: State, fed: Federation, seed: int) -> State:
         start = self.train.model.init(seed).to(state.models)
-        return self.init(start, fed, seed)._replace(models=fill(state.models, start, len(fed)))
-
-
-def fill(models: Tensor, start: Tensor, n: int) -> Tensor:
-    """The models so far, and the initial model for everyone new."""
-    return start.repeat(n, 1).index_copy_(0, start.new_tensor(range(len(models))).long(), models)
+        newcomers = start.repeat(len(fed) - len(state.labels), 1)
+        return State(torch.cat([state.models, newcomers]), torch.arange(len(fed)))

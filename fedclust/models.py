@@ -1,0 +1,188 @@
+"""Models: a model is a row of numbers, an architecture is what turns rows into predictions.
+
+A row holds the parameters first, in the order of the module, and then the float buffers that must travel with them
+(the running statistics of batch norm). So averages, distances and gradients of models are plain matrix arithmetic.
+"""
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from fedclust.rng import stream
+
+CHUNK = 512  # samples per forward pass of an evaluation: bounds the memory of a convolution
+
+
+@dataclass(frozen=True)
+class Model:
+    """An architecture: `build()` makes its module, `dense` are the widths if it is a plain ReLU multi-layer perceptron."""
+
+    build: Callable[[], nn.Module] = field(repr=False)  # importable (a function or a partial of one), to travel between processes
+    shape: tuple[int, ...]
+    classes: int
+    dense: tuple[int, ...] | None = None  # (784, 200, 200, 10); None: train through the module
+    name: str = "custom"
+
+    @cached_property
+    def layout(self) -> list[tuple[str, tuple[int, ...], int, int]]:
+        """(name, shape, start, stop) of every part of the row, parameters before buffers."""
+        net, parts, start = prototype(self.build), [], 0
+        for name, value in [*net.named_parameters(), *float_buffers(net)]:
+            parts.append((name, tuple(value.shape), start, start + value.numel()))
+            start += value.numel()
+        return parts
+
+    @cached_property
+    def size(self) -> int:
+        """Numbers in a row, P."""
+        return self.layout[-1][3]
+
+    @cached_property
+    def parameters(self) -> int:
+        """How many of them are trainable: the first ones of the row."""
+        return sum(p.numel() for p in prototype(self.build).parameters())
+
+    def split(self, rows: Tensor) -> list[Tensor]:
+        """Views of the parts, (..., P) -> [(..., *shape)]."""
+        return [rows[..., start:stop].unflatten(-1, shape or (1,)) for _, shape, start, stop in self.layout]
+
+    def init(self, seed: int, k: int = 0) -> Tensor:
+        """The k-th initial model of a seed, PyTorch's default initialisation: U(-b, b), b = 1/sqrt(fan in); norms 1, 0."""
+        generator, row, bound = stream(seed, "init", k), self.row(prototype(self.build)), 0.0
+        trainable = len(list(prototype(self.build).parameters()))
+        for part, (name, shape, _, _) in list(zip(self.split(row), self.layout, strict=True))[:trainable]:
+            if len(shape) > 1:
+                bound = 1 / math.sqrt(math.prod(shape[1:]))
+                part.uniform_(-bound, bound, generator=generator)
+            elif name.endswith("bias"):  # shares the bound of its weight
+                part.uniform_(-bound, bound, generator=generator) if bound else part.zero_()
+            else:  # the scale of a norm layer; its bias is then zero
+                bound = 0.0
+                part.fill_(1.0)
+        return row
+
+    def module(self, row: Tensor) -> nn.Module:
+        """A module of its own that carries a copy of the row's values, on the row's device and in its type."""
+        net = copy.deepcopy(prototype(self.build)).to(row)
+        with torch.no_grad():
+            torch._foreach_copy_(values(net), self.split(row))
+        return net
+
+    def row(self, module: nn.Module) -> Tensor:
+        """The values of a module, (P,)."""
+        return torch.cat([value.detach().flatten() for value in values(module)])
+
+    @torch.no_grad()
+    def logits(self, row: Tensor, x: Tensor) -> Tensor:
+        """Predictions in evaluation mode, (P,), (B, ...) -> (B, classes)."""
+        x = x.to(row)
+        if self.dense:
+            parts, a = self.split(row), x.flatten(1)
+            for weight, bias in zip(parts[:-2:2], parts[1:-2:2], strict=True):
+                a = linear(a, weight, bias).relu_()
+            return linear(a, *parts[-2:])
+        net = self.module(row).eval()
+        return torch.cat([net(part) for part in x.split(CHUNK)])
+
+
+@lru_cache(maxsize=8)
+def prototype(build: Callable[[], nn.Module]) -> nn.Module:
+    """One module to read shapes from and to copy; never trained. Building it leaves the global generator as it was."""
+    with torch.random.fork_rng(devices=[]):
+        return build()
+
+
+def float_buffers(net: nn.Module) -> list[tuple[str, Tensor]]:
+    """The buffers that travel: running means and variances, not batch counters."""
+    return [(name, value) for name, value in net.named_buffers() if value.is_floating_point()]
+
+
+def values(net: nn.Module) -> list[Tensor]:
+    """Parameters and travelling buffers in row order."""
+    return [*net.parameters(), *(value for _, value in float_buffers(net))]
+
+
+def dense_layers(widths: tuple[int, ...]) -> list[nn.Module]:
+    """Linear layers with ReLU between them."""
+    layers: list[nn.Module] = []
+    for n_in, n_out in zip(widths[:-1], widths[1:], strict=True):
+        layers += [nn.Linear(n_in, n_out), nn.ReLU()]
+    return layers[:-1]
+
+
+def build_mlp(widths: tuple[int, ...]) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), *dense_layers(widths))
+
+
+def mlp(shape: tuple[int, ...], classes: int, hidden: tuple[int, ...] = (200,)) -> Model:
+    """Multi-layer perceptron with ReLU: joint (512, 128), OCFL (64,)."""
+    check_widths(hidden=hidden, classes=(classes,))
+    widths = (math.prod(shape), *hidden, classes)
+    return Model(partial(build_mlp, widths), tuple(shape), classes, widths, name=f"mlp{tuple(hidden)}")
+
+
+def build_cnn(
+    shape: tuple[int, ...], classes: int, channels: tuple[int, ...], kernel: int, pool: str, hidden: tuple[int, ...]
+) -> nn.Module:
+    depth, height, width = shape
+    layers: list[nn.Module] = []
+    for i, c in enumerate(channels):
+        layers += [nn.Conv2d(depth, c, kernel), nn.ReLU()]
+        depth, height, width = c, height - kernel + 1, width - kernel + 1
+        if pool == "each" or i == len(channels) - 1:
+            layers.append(nn.MaxPool2d(2))
+            height, width = height // 2, width // 2
+        if min(height, width) < 1:
+            raise ValueError(f"images of {shape} vanish in {len(channels)} convolutions of kernel={kernel}: use fewer or smaller ones")
+    return nn.Sequential(*layers, nn.Flatten(), *dense_layers((depth * height * width, *hidden, classes)))
+
+
+def cnn(
+    shape: tuple[int, ...],
+    classes: int,
+    channels: tuple[int, ...] = (32, 64),
+    kernel: int = 3,
+    pool: str = "each",
+    hidden: tuple[int, ...] = (128,),
+) -> Model:
+    """Convolutions without padding, 2x2 max pooling after "each" or the "last" of them, then a perceptron.
+
+    OCFL: MNIST (10, 20) k5, 50; CIFAR-10, FedAC and joint's CIFAR-10: (6, 16) k5, 120-84. DCFL: (6, 16) k5, 256.
+    Joint's MNIST: (32, 64) k3, pool="last", 128.
+    """
+    check_widths(channels=channels, hidden=hidden, classes=(classes,), kernel=(kernel,))
+    if pool not in ("each", "last"):
+        raise ValueError(f"pool={pool!r}: must be 'each' (after every convolution) or 'last' (once)")
+    build = partial(build_cnn, tuple(shape), classes, tuple(channels), kernel, pool, tuple(hidden))
+    return Model(build, tuple(shape), classes, name=f"cnn{tuple(channels)} k{kernel} pool {pool} {tuple(hidden)}")
+
+
+def build_vgg19(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
+    from fedclust._torchvision import torchvision
+
+    plan = [c if isinstance(c, str) else round(c * width) for c in torchvision.models.vgg.cfgs["E"]]
+    top = plan[-2]
+    features = torchvision.models.vgg.make_layers(plan, batch_norm=True)
+    side = (shape[1] // 32) * (shape[2] // 32)
+    return nn.Sequential(features, nn.Flatten(), *dense_layers((top * side, top, top, classes)))
+
+
+def vgg19(shape: tuple[int, ...] = (3, 32, 32), classes: int = 10, width: float = 1.0) -> Model:
+    """VGG19 with batch norm and CAFA's head 512-512-512-classes, no dropout; `width` scales every layer."""
+    if shape[0] != 3 or min(shape[1:]) < 32:
+        raise ValueError(f"shape={shape}: VGG19 needs three colours and at least 32 x 32 pixels, e.g. (3, 32, 32)")
+    if round(64 * width) < 1:
+        raise ValueError(f"width={width}: leaves no channel in the first layer; use 1/64 or more (1.0 is the published size)")
+    return Model(partial(build_vgg19, tuple(shape), classes, width), tuple(shape), classes, name=f"vgg19 x{width:g}")
+
+
+def check_widths(**given: tuple[int, ...]) -> None:
+    for name, widths in given.items():
+        if any(w < 1 for w in widths):
+            raise ValueError(f"{name}={tuple(widths)}: every entry must be at least 1")
