@@ -5,9 +5,7 @@ plain perceptrons, whose small matrices leave a processor waiting: it trains all
 stacks with the backward pass written by hand.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,15 +16,7 @@ from fedclust.models import Model, values
 from fedclust.rng import stream
 
 
-class Trainer(Protocol):
-    """What a method needs from local training."""
-
-    @property
-    def model(self) -> Model: ...
-
-    def __call__(self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> Tensor:
-        """Start models (n, P) of the clients at these positions (n,) -> trained models (n, P)."""
-        ...
+BETAS, EPS = (0.9, 0.999), 1e-8  # Adam's usual constants
 
 
 @dataclass(frozen=True)
@@ -91,92 +81,135 @@ class LocalSGD:
             )
         if not len(clients):
             return theta.clone()
-        plans = [self.batches(fed, i, seed, t) for i in clients.tolist()]
-        loop = self.backend == "loop" or self.not_stackable()
-        train = self.loop if loop else self.stacked
-        return train(theta.to(self.device), fed, clients, plans, seed, t).to(theta.device)
+        train = self.loop if self.backend == "loop" or self.not_stackable() else self.stacked
+        return train(theta.to(self.device), fed, clients, seed, t).to(theta.device)
 
-    def batches(self, fed: Federation, i: int, seed: int, t: int) -> list[Tensor]:
-        """The sample positions of each step of client i. The order of epoch e does not depend on how many there are."""
-        real, plan, e = fed.mask[i].nonzero()[:, 0].cpu(), [], 0
+    def batches(self, fed: Federation, i: int, seed: int, t: int) -> Tensor:
+        """Sample positions of each step of client i, (S, B); -1 fills up short batches.
+
+        Every epoch has a stream of its own, so its order does not depend on how many epochs there are.
+        """
+        real, plan, e = fed.mask[i].cpu().nonzero()[:, 0], [], 0
         if not len(real):
             raise ValueError(f"client {int(fed.ids[i])} has no training samples: leave it out or partition differently")
-        while (e < self.epochs) if self.steps is None else (len(plan) < self.steps):
+        width = min(self.batch, len(real))
+        per_epoch = -(-len(real) // width)
+        for e in range(self.epochs if self.steps is None else -(-self.steps // per_epoch)):
             order = torch.randperm(len(real), generator=stream(seed, "batches", t, int(fed.ids[i]), e))
-            plan += real[order].split(self.batch)
-            e += 1
-        return plan[: self.steps]
+            plan.append(pad(real[order], (0, -len(real) % width), value=-1).view(-1, width))
+        return torch.cat(plan)[: self.steps]
 
     # ---- loop: any module, one client after the other
 
-    def loop(self, theta: Tensor, fed: Federation, clients: Tensor, plans: list[list[Tensor]], seed: int, t: int) -> Tensor:
+    def loop(self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> Tensor:
         lr, out = self.lr * self.decay**t, torch.empty_like(theta)
         net = self.model.module(theta[0]).train()
         row, weights = values(net), list(net.parameters())
-        for k, (i, plan) in enumerate(zip(clients.tolist(), plans, strict=True)):
+        for k, i in enumerate(clients.tolist()):
             start = self.model.split(theta[k])
             with torch.no_grad():
                 torch._foreach_copy_(row, start)
-            moments = [[torch.zeros_like(w) for w in weights] for _ in range(2 if self.optimizer == "adam" else self.momentum > 0)]
+            memory = [[torch.zeros_like(w) for w in weights] for _ in range(2 if self.optimizer == "adam" else self.momentum > 0)]
             x, y = fed.x[i].to(theta), fed.y[i].to(theta.device)
             crops = stream(seed, "augment", t, int(fed.ids[i]))
-            for step, batch in enumerate(plan, 1):
-                xb, yb = x[batch], y[batch]
-                if self.augment:
-                    xb = crop_flip(xb, crops)
+            for step, batch in enumerate(self.batches(fed, i, seed, t), 1):
+                real = batch[batch >= 0].to(x.device)
+                images = crop_flip(x[real], crops) if self.augment else x[real]
                 with torch.autocast(theta.device.type, torch.bfloat16, enabled=self.autocast):
-                    loss = cross_entropy(net(xb), yb)
+                    loss = cross_entropy(net(images), y[real])
                 gradients = list(torch.autograd.grad(loss, weights))
                 with torch.no_grad():
-                    self.update(weights, gradients, moments, start[: len(weights)], lr, step)
+                    self.update(weights, gradients, memory, start, lr, step)
             torch.cat([value.detach().flatten() for value in row], out=out[k])
         return out
 
-    def update(
-        self, w: list[Tensor], g: list[Tensor], moments: list[list[Tensor]], start: list[Tensor], lr: float, step: int
-    ) -> None:
-        """One step in place, as torch.optim does it, over all tensors of a model at once."""
+    def update(self, w: list[Tensor], g: list[Tensor], memory: list[list[Tensor]], start: list[Tensor], lr: float, step: int) -> None:
+        """One step in place as torch.optim does it, over all tensors of a model at once."""
         if self.prox:
             torch._foreach_add_(g, w, alpha=self.prox)
-            torch._foreach_sub_(g, start, alpha=self.prox)
+            torch._foreach_sub_(g, start[: len(w)], alpha=self.prox)
         if self.weight_decay:
             torch._foreach_add_(g, w, alpha=self.weight_decay)
         if self.optimizer == "adam":
-            m, v = moments
-            torch._foreach_lerp_(m, g, 1 - 0.9)
-            torch._foreach_mul_(v, 0.999)
-            torch._foreach_addcmul_(v, g, g, 1 - 0.999)
+            m, v = memory
+            torch._foreach_lerp_(m, g, 1 - BETAS[0])
+            torch._foreach_mul_(v, BETAS[1])
+            torch._foreach_addcmul_(v, g, g, 1 - BETAS[1])
             root = torch._foreach_sqrt(v)
-            torch._foreach_div_(root, (1 - 0.999**step) ** 0.5)
-            torch._foreach_add_(root, 1e-8)
-            torch._foreach_addcdiv_(w, m, root, -lr / (1 - 0.9**step))
+            torch._foreach_div_(root, (1 - BETAS[1] ** step) ** 0.5)
+            torch._foreach_add_(root, EPS)
+            torch._foreach_addcdiv_(w, m, root, -lr / (1 - BETAS[0] ** step))
             return
         if self.momentum:
-            torch._foreach_mul_(moments[0], self.momentum)
-            torch._foreach_add_(moments[0], g)
-            g = moments[0]
+            torch._foreach_mul_(memory[0], self.momentum)
+            torch._foreach_add_(memory[0], g)
+            g = memory[0]
         torch._foreach_add_(w, g, alpha=-lr)
 
     # ---- stacked: perceptrons, all clients at once
 
     @torch.no_grad()
-    def stacked(self, theta: Tensor, fed: Federation, clients: Tensor, plans: list[list[Tensor]], seed: int, t: int) -> Tensor:
-        """The same steps for the whole stack. Clients with fewer steps come last and drop out of the active prefix.
+    def stacked(self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> Tensor:
+        """The same steps for the whole stack. Clients with fewer steps stand last and drop out of the active prefix.
 
-        For logits z of a layer's input a: dL/dz = (softmax - onehot)/B at the top, dL/dW = dz^T a, dL/da = dz W,
-        and ReLU passes dL/da where a > 0. With plain SGD the gradient never exists: W <- W - lr dz^T a is one baddbmm.
+        With logits z = a W^T + b of a layer's input a: dL/dz = (softmax(z) - onehot) / B at the top, dL/dW = dz^T a,
+        dL/da = dz W, and a ReLU passes dL/da on where a > 0. The gradient is never stored: `descend` folds the product
+        dz^T a straight into the weight (or its momentum), one pass over memory instead of three.
         """
-        lr, shrink = self.lr * self.decay**t, self.prox + self.weight_decay
-        order = sorted(range(len(plans)), key=lambda k: -len(plans[k]))
-        plans, clients = [plans[k] for k in order], clients[order]
+        lr = self.lr * self.decay**t
+        grids = [self.batches(fed, i, seed, t) for i in clients.tolist()]
+        order = sorted(range(len(grids)), key=lambda k: -len(grids[k]))
+        steps = [len(grids[k]) for k in order]
+        grid = torch.full((len(grids), steps[0], max(g.shape[1] for g in grids)), -1)  # (C, S, B)
+        for c, k in enumerate(order):
+            grid[c, : steps[c], : grids[k].shape[1]] = grids[k]
+        real = (grid >= 0).to(theta)[..., None]
+        share = real / real.sum(2, keepdim=True).clamp_min(1)  # (C, S, B, 1): 1/B; 0 for padding
+        where = (grid.clamp_min(0) + (clients[order] * fed.x.shape[1])[:, None, None]).to(fed.x.device)  # of all samples
+        x, y = fed.x.flatten(0, 1).flatten(1), fed.y.flatten()
         W = [part.contiguous() for part in self.model.split(theta[order])]  # weight (C, out, in), bias (C, out), ...
-        start = [w.clone() for w in W] if self.prox else W
-        V = [torch.zeros_like(w) for w in W] if self.momentum else W
-        for w in range(0):
-            pass
-        for batch, sizes in self.columns(plans, clients, fed.x.shape[1]):  # (A, B) positions, (A,) real samples
-            n = len(batch)
-            x = fed.x.flatten(0, 1)[batch.flatten()].to(theta).view(*batch.shape, -1)  # (A, B, in)
-            y = fed.y.flatten()[batch.flatten()].to(theta.device).view(n, -1, 1)
-            del x, y, start, V, shrink, lr
-        return theta
+        W[1::2] = [b[:, None] for b in W[1::2]]  # (C, 1, out)
+        start = [w.clone() if self.prox else w for w in W]
+        V = [torch.zeros_like(w) if self.momentum else w for w in W]
+        ones, minus = share.new_ones(len(order), 1, share.shape[2]), share.new_tensor(-1.0)
+        for s in range(steps[0]):
+            n = sum(length > s for length in steps)  # active clients
+            w, v, w0 = ([part[:n] for part in group] for group in (W, V, start))
+            a = [x[where[:n, s]].to(theta)]  # (n, B, in): the input of every layer
+            for i in range(0, len(w), 2):
+                a.append(torch.baddbmm(w[i + 1], a[-1], w[i].mT))  # (n, B, in) -> (n, B, out)
+                if i + 2 < len(w):
+                    a[-1].relu_()
+            dz, target = a.pop().softmax(2), y[where[:n, s]][..., None].to(theta.device)
+            dz.scatter_add_(2, target, minus.expand_as(target)).mul_(share[:n, s])
+            for i in range(len(w) - 2, -1, -2):
+                below = a.pop()
+                back = dz.bmm(w[i]).mul_(below > 0) if i else dz  # before W moves
+                self.descend(w[i], v[i], w0[i], dz.mT, below, lr)  # (n, out, B) (n, B, in)
+                self.descend(w[i + 1], v[i + 1], w0[i + 1], ones[:n], dz, lr)  # the bias: its input is 1
+                dz = back
+        return torch.cat([part.flatten(1) for part in W], 1)[torch.tensor(order).argsort()]
+
+    def descend(self, w: Tensor, v: Tensor, start: Tensor, left: Tensor, right: Tensor, lr: float) -> None:
+        """w <- w - lr v, v <- momentum v + left right + weight_decay w + prox (w - start), in place."""
+        shrink = self.weight_decay + self.prox
+        if self.momentum:
+            v.baddbmm_(left, right, beta=self.momentum)
+            if shrink:
+                v.add_(w, alpha=shrink).sub_(start, alpha=self.prox)
+            w.sub_(v, alpha=lr)
+        else:
+            w.baddbmm_(left, right, beta=1 - lr * shrink, alpha=-lr)
+            if self.prox:
+                w.add_(start, alpha=lr * self.prox)
+
+
+def crop_flip(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Random crops after padding by 4, each flipped left to right with probability 1/2, (B, c, h, w)."""
+    n, _, height, width = x.shape
+    top, left = torch.randint(0, 9, (2, n, 1), generator=generator)
+    flip = torch.rand(n, 1, generator=generator) < 0.5
+    rows = top + torch.arange(height)  # (B, h)
+    columns = left + torch.where(flip, torch.arange(width - 1, -1, -1), torch.arange(width))  # (B, w)
+    padded = pad(x, (4, 4, 4, 4)).movedim(1, -1)  # (B, h + 8, w + 8, c)
+    return padded[torch.arange(n)[:, None, None], rows[:, :, None], columns[:, None]].movedim(-1, 1)
