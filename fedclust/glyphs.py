@@ -47,7 +47,7 @@ def drawings(characters: str) -> Tensor:
 def draw(n: int, classes: int = 10, color: bool = False, seed: int = 0, half: str = "train") -> tuple[Tensor, Tensor]:
     """n samples, classes balanced: x (n, 1, 28, 28) or in colour (n, 3, 32, 32), uint8; y (n,) int64."""
     if classes not in CHARACTERS:
-        raise ValueError(f"classes={classes}: glyphs come in {', '.join(map(str, CHARACTERS))} classes; choose one of these")
+        raise ValueError(f"classes={classes}: glyphs have 10, 47 or 62 classes; choose one of these")
     if n < 0:
         raise ValueError(f"n={n}: the number of glyphs cannot be negative")
     size, channels = (32, 3) if color else (28, 1)
