@@ -1,0 +1,385 @@
+"""sweep(): many trials, each run once: cached by content, resumed where they stopped, spread over processes.
+
+A record is found again only if nothing it depends on has changed: settings, seed, the data's content, the code that
+produced it (the modules the task really imports, comments aside) and the numerical libraries. What has changed is said.
+"""
+
+import ast
+import hashlib
+import inspect
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from joblib import Parallel, delayed, parallel_config
+
+LIBRARIES = ("torch", "numpy", "scikit-learn", "opacus")
+HEARTBEAT = 2.0  # seconds between two words of a running trial
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run, fully described by plain values. `label` and `tags` name it for tables and plots; they do not change it."""
+
+    settings: dict[str, Any]
+    seed: int
+    label: str = ""
+    tags: dict[str, Any] = field(default_factory=dict)
+    task: str = "train"
+
+    @property
+    def identity(self) -> str:
+        """What is run, whatever the code: hash of task, settings and seed."""
+        return digest([self.task, self.settings, self.seed])
+
+
+class TrialsFailed(RuntimeError):
+    """Some trials failed; the others' records are kept."""
+
+
+def sweep(
+    trials: Iterable[Trial],
+    jobs: int = 2,
+    backend: str = "loky",
+    *,
+    folder: str | os.PathLike | None = None,
+    shipped: str | os.PathLike | None = None,
+) -> pd.DataFrame:
+    """Run what is not yet there and return all records, with each trial's label and tags as columns.
+
+    `attrs["runs"]` says of each trial whether it was reused or run, why, and how long it took. A failed trial does not
+    take the others down: all finish first, then `TrialsFailed` shows the tracebacks. `shipped` is a folder of records
+    that are taken as they are, whatever has changed since.
+    """
+    trials = list(trials)
+    folder = Path(folder) if folder is not None else root() / ".fedclust" / "cache"
+    if jobs < 1:
+        raise ValueError(f"jobs={jobs}: at least one worker is needed; the number of cores is a good choice")
+    unique = {trial.identity: trial for trial in trials}
+    found: dict[str, dict[str, Any]] = {}
+    todo: dict[str, dict[str, Any]] = {}
+    for identity, trial in unique.items():
+        plan = Plan.of(trial, folder)
+        ready = shipped_facts(identity, shipped) if shipped is not None else plan.facts()
+        if ready is not None:
+            found[identity] = ready
+        else:
+            todo[identity] = {"plan": plan, "why": plan.why()}
+    with Progress(unique, todo, folder) as progress:
+        with backend_config(backend, jobs):
+            work = (delayed(attempt)(unique[i], t["plan"], t["why"], progress.path(i)) for i, t in todo.items())
+            for identity, facts in Parallel(n_jobs=jobs, return_as="generator_unordered")(work) if todo else ():
+                found[identity] = facts
+                progress.finished(identity)
+    if failed := {i: f for i, f in found.items() if "traceback" in f}:
+        stories = "\n\n".join(f"{unique[i].label} seed {unique[i].seed}:\n{f['traceback']}" for i, f in failed.items())
+        raise TrialsFailed(f"{len(failed)} of {len(unique)} trials failed (the others are kept):\n{stories}")
+    return gather(trials, found)
+
+
+def gather(trials: list[Trial], found: dict[str, dict[str, Any]]) -> pd.DataFrame:
+    """All records under their labels and tags."""
+    parts = []
+    for trial in trials:
+        record = pd.read_parquet(found[trial.identity]["path"])
+        if trial.label:
+            record["algorithm"] = trial.label
+        parts.append(record.assign(**trial.tags))
+    runs = [
+        {"label": t.label, "tags": t.tags, "seed": t.seed, **{k: v for k, v in found[t.identity].items() if k != "path"}}
+        for t in trials
+    ]
+    for part in parts:
+        part.attrs = {}  # pandas compares attrs when it joins
+    together = pd.concat(parts, ignore_index=True)
+    for column in ("algorithm", "metric"):
+        together[column] = together[column].astype("category")
+    together.attrs = {"runs": runs}
+    return together
+
+
+def attempt(trial: Trial, plan: "Plan", why: str, progress: str | None) -> tuple[str, dict[str, Any]]:
+    """One trial in a worker: run, write the record and its facts; or the traceback, and the others go on."""
+    from fedclust import studies
+
+    studies.one_thread()
+    started = time.perf_counter()
+    try:
+        task = getattr(studies, trial.task)
+        tell = Heartbeat(progress)
+        plan.folder.mkdir(parents=True, exist_ok=True)
+        checkpoint = plan.stem.with_suffix(".ckpt")
+        try:
+            record = task(trial.settings, trial.seed, str(checkpoint), tell)
+        except ValueError as error:
+            if "checkpoint" not in str(error):
+                raise
+            checkpoint.unlink()  # damaged: nothing is lost but the time
+            record = task(trial.settings, trial.seed, str(checkpoint), tell)
+        facts = {
+            "why": why, "seconds": round(time.perf_counter() - started, 3), "depends": plan.depends,
+            "about": record.attrs, "settings": trial.settings, "task": trial.task,
+        }  # fmt: skip
+        record.attrs = {}
+        write(plan.stem.with_suffix(".parquet"), lambda path: record.to_parquet(path, index=False))
+        facts["sha256"] = hashlib.sha256(plan.stem.with_suffix(".parquet").read_bytes()).hexdigest()
+        write(plan.stem.with_suffix(".json"), lambda path: path.write_text(json.dumps(facts, default=str)))
+        checkpoint.unlink(missing_ok=True)
+        return trial.identity, {**facts, "reused": False, "path": str(plan.stem.with_suffix(".parquet"))}
+    except Exception:
+        return trial.identity, {"traceback": traceback.format_exc(), "why": why}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where a trial's record stands and what it depends on."""
+
+    folder: Path
+    depends: dict[str, str]
+
+    @classmethod
+    def of(cls, trial: Trial, cache_folder: Path) -> "Plan":
+        return cls(cache_folder / trial.identity[:20], dependencies(trial))
+
+    @property
+    def stem(self) -> Path:
+        return self.folder / digest(self.depends)[:20]
+
+    def facts(self) -> dict[str, Any] | None:
+        """The record's facts if it is there and whole; a damaged one is removed and made again."""
+        return read_facts(self.stem)
+
+    def why(self) -> str:
+        """Why the trial has to run."""
+        older = sorted(self.folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
+        if not older:
+            return "resumed" if list(self.folder.glob("*.ckpt")) else "new"
+        with suppress(OSError, ValueError, KeyError):
+            before = json.loads(older[-1].read_text())["depends"]
+            changed = sorted(k for k in self.depends.keys() | before.keys() if self.depends.get(k) != before.get(k))
+            return "changed: " + ", ".join(changed) if changed else "record damaged"
+        return "record damaged"
+
+
+def read_facts(stem: Path) -> dict[str, Any] | None:
+    record, note = stem.with_suffix(".parquet"), stem.with_suffix(".json")
+    try:
+        facts = json.loads(note.read_text())
+        if hashlib.sha256(record.read_bytes()).hexdigest() == facts["sha256"]:
+            return {**facts, "reused": True, "path": str(record)}
+    except (OSError, ValueError, KeyError):
+        pass
+    return None
+
+
+def shipped_facts(identity: str, folder: str | os.PathLike) -> dict[str, Any] | None:
+    facts = read_facts(Path(folder) / identity[:20])
+    return facts and {**facts, "why": "shipped record"}
+
+
+def dependencies(trial: Trial) -> dict[str, str]:
+    """Everything but the settings that could change the record: data, code, libraries."""
+    from fedclust import studies
+
+    found = {name: version(name) for name in LIBRARIES}
+    if "data" in trial.settings:
+        found["data"] = studies.dataset(trial.settings).sha256
+    modules = set(imports("fedclust.studies"))
+    kind = trial.settings.get("method", {}).get("kind")
+    methods = {m for m in modules if m.startswith("fedclust.algorithms.") and not m.endswith(".base")}
+    if kind is not None:  # of the methods, only the trial's own file and what it stands on
+        from fedclust import algorithms
+
+        known = getattr(algorithms, kind, None)
+        modules = (modules - methods) | (set(imports(known.__module__)) if inspect.isclass(known) else set())
+    return found | {name.removeprefix("fedclust.") + ".py": fingerprint(name) for name in sorted(modules)}
+
+
+@cache
+def imports(module: str) -> tuple[str, ...]:
+    """The fedclust modules a module needs, itself included. Packages' `__init__` only gather names."""
+    seen: set[str] = set()
+    todo = [module]
+    while todo:
+        name = todo.pop()
+        path = source(name)
+        if name in seen or path is None:
+            continue
+        if path.name != "__init__.py":
+            seen.add(name)
+        elif name == "fedclust":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                todo += [alias.name for alias in node.names if alias.name.startswith("fedclust")]
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fedclust"):
+                todo += [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return tuple(sorted(seen))
+
+
+@cache
+def source(module: str) -> Path | None:
+    with suppress(ModuleNotFoundError):
+        spec = find_spec(module)
+        if spec is not None and spec.origin is not None and spec.origin.endswith(".py"):
+            return Path(spec.origin)
+    return None
+
+
+@cache
+def fingerprint(module: str) -> str:
+    """Hash of a module's code: comments, docstrings and layout do not count."""
+    path = source(module)
+    assert path is not None
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
+
+
+def digest(value: Any) -> str:
+    """Hash of plain values; 1 and 1.0 are the same setting."""
+
+    def plain(v: Any) -> Any:
+        if isinstance(v, dict):
+            return {str(k): plain(item) for k, item in v.items()}
+        if isinstance(v, (list, tuple)):
+            return [plain(item) for item in v]
+        return int(v) if isinstance(v, float) and v.is_integer() else v
+
+    return hashlib.sha256(json.dumps(plain(value), sort_keys=True).encode()).hexdigest()
+
+
+def write(path: Path, how: Any) -> None:
+    """Write aside, then move into place: nobody ever sees half a file."""
+    aside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        how(aside)
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def root() -> Path:
+    """The project: where `papers/` stands beside the package, else the working folder."""
+    here = Path(__file__).resolve().parents[1]
+    return here if (here / "papers").is_dir() else Path.cwd()
+
+
+def backend_config(backend: str, jobs: int) -> Any:
+    """joblib's configuration: one thread per worker; a cluster is the same call with another name."""
+    if backend == "ray":
+        try:
+            import ray
+            from ray.util.joblib import register_ray
+        except ImportError as error:
+            raise ValueError("backend='ray' needs the extra: pip install 'fedclust[ray]'") from error
+        address = os.environ.get("RAY_ADDRESS")
+        try:
+            ray.init(address=address, ignore_reinit_error=True, log_to_driver=False)
+        except ConnectionError as error:
+            raise ValueError(f"no Ray cluster answers at {address!r}: start it with `ray start --head`") from error
+        register_ray()
+    elif backend not in ("loky", "multiprocessing", "threading", "sequential", "dask"):
+        raise ValueError(f"backend={backend!r}: must be loky, ray, dask, multiprocessing, threading or sequential")
+    inner = {"inner_max_num_threads": 1} if backend == "loky" else {}
+    return parallel_config(backend=backend, n_jobs=jobs, **inner)
+
+
+# --- progress --------------------------------------------------------------------------------------------------------
+
+
+class Heartbeat:
+    """A running trial's word on how far it is, in a file of its own."""
+
+    def __init__(self, path: str | None):
+        self.path, self.said = path, 0.0
+
+    def __call__(self, done: int, rounds: int) -> None:
+        now = time.monotonic()
+        if self.path and (now - self.said > HEARTBEAT or done == rounds):
+            self.said = now
+            with suppress(OSError):
+                Path(self.path).write_text(f"{done} {rounds}")
+
+
+class Progress:
+    """Lines on how far the sweep is: into the file FEDCLUST_PROGRESS names, else to stderr."""
+
+    def __init__(self, unique: dict[str, Trial], todo: dict[str, Any], folder: Path):
+        self.unique, self.total, self.reused = unique, len(unique), len(unique) - len(todo)
+        self.weights = {i: unique[i].settings.get("rounds", 1) for i in todo}
+        self.done: set[str] = set()
+        self.folder = folder / "progress" / f"{os.getpid()}-{time.monotonic_ns()}"
+        self.target = os.environ.get("FEDCLUST_PROGRESS")
+        self.started = time.monotonic()
+
+    def path(self, identity: str) -> str:
+        return str(self.folder / identity)
+
+    def __enter__(self) -> "Progress":
+        import threading
+
+        self.say(f"{self.total} trials: {self.reused} reused, {len(self.weights)} to run")
+        if self.weights:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.stop = threading.Event()
+            self.thread = threading.Thread(target=self.watch, daemon=True)
+            self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.weights:
+            import shutil
+
+            self.stop.set()
+            self.thread.join()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def watch(self) -> None:
+        while not self.stop.wait(HEARTBEAT):
+            self.say(self.line())
+
+    def finished(self, identity: str) -> None:
+        self.done.add(identity)
+        trial = self.unique[identity]
+        self.say(f"{self.line()}  done: {trial.label or trial.task} seed {trial.seed}")
+
+    def line(self) -> str:
+        rounds, whole = 0.0, sum(self.weights.values())
+        for identity, weight in self.weights.items():
+            if identity in self.done:
+                rounds += weight
+                continue
+            with suppress(OSError, ValueError):
+                done, of = Path(self.path(identity)).read_text().split()
+                rounds += weight * int(done) / int(of)
+        elapsed = time.monotonic() - self.started
+        left = clock(elapsed * (whole - rounds) / rounds) if rounds else "?"
+        count = self.reused + len(self.done)
+        return f"trial {count}/{self.total}  rounds {rounds:.0f}/{whole}  elapsed {clock(elapsed)}  left {left}"
+
+    def say(self, line: str) -> None:
+        if self.target:
+            with suppress(OSError), open(self.target, "a") as out:
+                out.write(line + "\n")
+        elif self.weights and sys.stderr.isatty():
+            print(f"\r{line:<100}", end="", file=sys.stderr, flush=True)
+
+
+def clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
