@@ -14,16 +14,17 @@ class FedAvg(Method):
     """McMahan et al. 2017, Algorithm 1: one model, the mean of what the round's clients return, weighted by size."""
 
     fraction: float = 1.0
+    weighted: bool = True  # False: the plain mean, as some authors run it
 
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
         chosen = sample(fed, self.fraction, seed, t)  # S_t
         theta = self.train(state.models[state.labels[chosen]], fed, chosen, seed, t)  # (n, P)
-        models = mean_by(theta, state.labels[chosen], self.weigh(theta, fed, chosen), state.models)
+        models = mean_by(theta, state.labels[chosen], self.weigh(state, theta, fed, chosen), state.models)
         return state._replace(models=models), cost(state, chosen)
 
-    def weigh(self, theta: Tensor, fed: Federation, chosen: Tensor) -> Tensor:
+    def weigh(self, state: State, theta: Tensor, fed: Federation, chosen: Tensor) -> Tensor:
         """n_k: a client counts by its samples."""
-        return fed.sizes[chosen]
+        return fed.sizes[chosen] if self.weighted else torch.ones(len(chosen))
 
 
 @dataclass(frozen=True)
