@@ -33,6 +33,7 @@ class Federation:
     upright: Tensor | None = None  # the images before rotation, where a client's images are rotated
     upright_test: Tensor | None = None
     angle: Tensor | None = None  # (N,) degrees
+    black: Tensor | None = None  # (N, c) what a pixel of 0 became in normalisation: the corners of a turned image
 
     def __len__(self) -> int:
         return len(self.ids)
