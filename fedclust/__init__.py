@@ -2,8 +2,22 @@
 
 __version__ = "0.1.0"
 
-from fedclust import algorithms, datasets, geometry, metrics, models, partition, privacy, rng, scenario
+from fedclust import (
+    algorithms,
+    datasets,
+    experiments,
+    geometry,
+    metrics,
+    models,
+    papers,
+    partition,
+    privacy,
+    rng,
+    scenario,
+    studies,
+)
 from fedclust.datasets import Dataset
+from fedclust.experiments import Trial, sweep
 from fedclust.federation import Federation
 from fedclust.models import Model
 from fedclust.privacy import DPSGD, UpdateNoise
@@ -12,6 +26,7 @@ from fedclust.simulation import run
 from fedclust.training import LocalSGD
 
 __all__ = [
-    "DPSGD", "Dataset", "Drift", "Federation", "Join", "LocalSGD", "Model", "UpdateNoise", "algorithms", "datasets",
-    "geometry", "metrics", "models", "partition", "privacy", "rng", "run", "scenario",
+    "DPSGD", "Dataset", "Drift", "Federation", "Join", "LocalSGD", "Model", "Trial", "UpdateNoise", "algorithms",
+    "datasets", "experiments", "geometry", "metrics", "models", "papers", "partition", "privacy", "rng", "run",
+    "scenario", "studies", "sweep",
 ]  # fmt: skip

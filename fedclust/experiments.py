@@ -97,8 +97,7 @@ def gather(trials: list[Trial], found: dict[str, dict[str, Any]]) -> pd.DataFram
             record["algorithm"] = trial.label
         parts.append(record.assign(**trial.tags))
     runs = [
-        {"label": t.label, "tags": t.tags, "seed": t.seed, **{k: v for k, v in found[t.identity].items() if k != "path"}}
-        for t in trials
+        {"label": t.label, "tags": t.tags, "seed": t.seed, "identity": t.identity, **found[t.identity]} for t in trials
     ]
     for part in parts:
         part.attrs = {}  # pandas compares attrs when it joins

@@ -1,0 +1,199 @@
+"""A notebook's output: figures and tables beside the paper's numbers, verdicts, and our own record of the run."""
+
+import json
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedclust import experiments, papers, plots, studies
+from fedclust.experiments import LIBRARIES, Trial, digest, root, write
+from fedclust.papers import Paper, Parameters
+
+
+class Report:
+    """Collects what a notebook makes and checks at the end that nothing the paper shows is missing.
+
+    Results with changed parameters never overwrite those of the tier: they go to `build/`.
+    """
+
+    def __init__(self, paper: Paper, p: Parameters):
+        self.paper, self.p = paper, p
+        base = Path(os.environ.get("FEDCLUST_FIGURES") or root() / "figures")
+        if p.changed:
+            base = root() / "build" / "figures" / f"changed-{digest(p.changed)[:8]}"
+        self.folder = base / p.tier / paper.key
+        self.shipped = self.folder / "records"
+        self.made: set[str] = set()
+        self.data: dict[str, dict[str, Any]] = {}
+        self.runs: list[dict[str, Any]] = []
+        self.verdicts: list[dict[str, Any]] = []
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def sweep(self, trials: list[Trial]) -> pd.DataFrame:
+        """The trials' records; where each came from, and on which data, is kept for `run.json` and the footers."""
+        for trial in trials:
+            if "data" in trial.settings:
+                data = studies.dataset(trial.settings)
+                self.data[data.name] = {"source": data.source, "sha256": data.sha256, "stand_in": data.stand_in}
+        shipped = self.shipped if os.environ.get("FEDCLUST_SHIPPED") == "use" else None
+        records = experiments.sweep(trials, jobs=self.p.jobs, backend=self.p.backend, shipped=shipped)
+        self.runs += records.attrs["runs"]
+        return records
+
+    @property
+    def source(self) -> str:
+        """Tier, seeds, data: stands under every figure and table."""
+        names = [
+            f"{name} (STAND-IN for {facts['stand_in']})" if facts["stand_in"] else name
+            for name, facts in sorted(self.data.items())
+        ]
+        seeds = f"{len(self.p.seeds)} seed{'s' * (len(self.p.seeds) > 1)}"
+        changed = [f"{name} = {papers.show(value)}" for name, value in sorted(self.p.changed.items())]
+        return " · ".join([self.paper.key, f"tier {self.p.tier}", seeds, ", ".join(names) or "no data", *changed])
+
+    def figure(self, name: str, fig: Any, caption: str | None = None) -> None:
+        """Save as SVG and PNG with a footer that says tier, seeds and data; show it with its caption."""
+        from IPython.display import Image, Markdown, display
+        from matplotlib import pyplot as plt
+
+        known = self.paper.figures.get(name, {})
+        if not known and not name.startswith("fig-extra"):
+            raise ValueError(f"figure {name!r}: {self.paper.key}.toml has {', '.join(self.paper.figures)}; others are named fig-extra-...")
+        plots.footer(fig, self.source)
+        plots.save(fig, self.folder / name)
+        plt.close(fig)
+        self.made.add(name)
+        display(Image(data=(self.folder / f"{name}.png").read_bytes(), format="png"))
+        display(Markdown(f"*{name}. {caption or known['caption']}*"))
+
+    def table(self, name: str, frame: pd.DataFrame, caption: str | None = None) -> None:
+        """Save as CSV and Markdown; show it."""
+        from IPython.display import Markdown, display
+
+        known = self.paper.tables.get(name, {})
+        if not known and not name.startswith("table-extra"):
+            raise ValueError(f"table {name!r}: {self.paper.key}.toml has {', '.join(self.paper.tables)}; others are named table-extra-...")
+        text = f"{markdown(frame)}\n\n*{name}. {caption or known['caption']}*\n"
+        write(self.folder / f"{name}.csv", lambda path: frame.to_csv(path, index=False))
+        write(self.folder / f"{name}.md", lambda path: path.write_text(f"{text}\n{self.source}\n", encoding="utf-8"))
+        self.made.add(name)
+        display(Markdown(text))
+
+    def static(self, name: str) -> None:
+        """A table without measurements, as it is printed."""
+        table = self.paper.tables[name]
+        self.table(name, pd.DataFrame(table["rows"], columns=["", *table["columns"]]))
+
+    def compare(self, name: str, samples: pd.DataFrame) -> None:
+        """The paper's number, ours with its 95 % interval over seeds, and the difference.
+
+        `samples` has a row per seed and columns (row, column) as in the paper's table; rows of ours may be added.
+        """
+        table = self.paper.tables[name]
+        printed = {(row[0], c): v for row in table["rows"] for c, v in zip(table["columns"], row[1:], strict=True)}
+        rows = [row[0] for row in table["rows"]]
+        rows += [row for row in dict.fromkeys(samples.columns.get_level_values(0)) if row not in rows]
+        lines = []
+        for row in rows:
+            for column in table["columns"]:
+                cell = printed.get((row, column))
+                if (row, column) not in samples.columns:
+                    lines.append([row, column, cell, "not run", ""])
+                    continue
+                mean, low, high = papers.interval(samples[row, column])
+                spread = f" [{low:.3f}, {high:.3f}]" if low > -float("inf") else " (1 seed)"
+                number = isinstance(cell, (int, float)) and not isinstance(cell, bool)
+                lines.append([row, column, cell, f"{mean:.3f}{spread}", f"{mean - cell:+.3f}" if number else ""])
+        header = ["", "value", "paper", "ours [95 % interval]", "difference"]
+        self.table(name, pd.DataFrame(lines, columns=header))
+
+    def judge(self, measures: pd.DataFrame, untested: dict[str, str] | None = None) -> pd.DataFrame:
+        """Every claim with its verdict; `verdicts.json` is written."""
+        from IPython.display import Markdown, display
+
+        stand_ins = [f"{name} for {facts['stand_in']}" for name, facts in self.data.items() if facts["stand_in"]]
+        self.verdicts = papers.judge(self.paper, measures, untested)
+        for claim in self.verdicts:
+            if stand_ins:
+                claim["why"] += f" (on stand-in data: {', '.join(stand_ins)})"
+        content = {
+            "paper": self.paper.key, "tier": self.p.tier, "seeds": self.p.seeds, "changed": self.p.changed,
+            "data": sorted(self.data), "stand_in": stand_ins, "claims": self.verdicts,
+        }  # fmt: skip
+        self.json("verdicts.json", content)
+        rows = [[c["id"], c["text"], c["where"], f"**{c['verdict']}**", c["why"]] for c in self.verdicts]
+        table = pd.DataFrame(rows, columns=["claim", "what", "where", "verdict", "why"])
+        display(Markdown(markdown(table)))
+        return table
+
+    def costs(self) -> dict[str, Any]:
+        """What the trials of this notebook cost: their own seconds, whether or not they were reused."""
+        return {
+            "trials": len(self.runs),
+            "cpu_seconds": round(sum(run["seconds"] for run in self.runs), 1),
+            "reused": sum(run["reused"] for run in self.runs),
+        }
+
+    def close(self) -> None:
+        """Write `run.json`; fail if a table, figure or verdict of the paper was not made."""
+        wanted = {n for n, e in (self.paper.figures | self.paper.tables).items() if not e.get("extra")}
+        missing = sorted(wanted - self.made) + ([] if self.verdicts else ["verdicts"])
+        ship = os.environ.get("FEDCLUST_SHIPPED") == "write"
+        if ship:
+            self.ship()
+        about = {
+            "paper": self.paper.key, "tier": self.p.tier, "seeds": self.p.seeds, "changed": self.p.changed,
+            "parameters": self.p.values, "data": self.data, "made": sorted(self.made), "cost": self.costs(), **commit(),
+            "versions": {name: version(name) for name in LIBRARIES}, "python": platform.python_version(),
+            "host": {"machine": platform.machine(), "system": platform.system(), "cores": os.cpu_count()},
+            "time": pd.Timestamp.now(tz="UTC").isoformat(timespec="seconds"),
+            "runs": [{k: run[k] for k in ("label", "tags", "seed", "reused", "why", "seconds")} for run in self.runs],
+        }  # fmt: skip
+        self.json("run.json", about)
+        if missing:
+            raise RuntimeError(f"{self.paper.key}: {', '.join(missing)} not made, though papers/{self.paper.key}.toml lists them")
+
+    def ship(self) -> None:
+        """Put the records beside the figures, so that others can redraw them without training."""
+        self.shipped.mkdir(exist_ok=True)
+        wanted = {run["identity"][:20]: Path(run["path"]) for run in self.runs}
+        for name, record in wanted.items():
+            for suffix in (".parquet", ".json"):
+                content = record.with_suffix(suffix).read_bytes()
+                write(self.shipped / f"{name}{suffix}", lambda path, content=content: path.write_bytes(content))
+        for old in self.shipped.iterdir():
+            if old.stem not in wanted:
+                old.unlink()
+
+    def json(self, name: str, content: dict[str, Any]) -> None:
+        text = json.dumps(content, indent=1, default=str, ensure_ascii=False) + "\n"
+        write(self.folder / name, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    """A Markdown table; numbers as they are, floats to three places."""
+
+    def cell(value: Any) -> str:
+        text = "" if value is None or value != value else f"{value:.3f}" if isinstance(value, float) else str(value)
+        return text.replace("|", "\\|").replace("\n", " ")
+
+    lines = [list(map(str, frame.columns)), ["---"] * frame.shape[1], *frame.to_numpy(dtype=object).tolist()]
+    return "\n".join("| " + " | ".join(map(cell, line)) + " |" for line in lines)
+
+
+def commit() -> dict[str, Any]:
+    """The code's commit, and whether anything was changed since."""
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(["git", *words], cwd=root(), capture_output=True, text=True, timeout=10, check=True)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout.strip()
+
+    return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--", "fedclust", "papers", "replications"))}
