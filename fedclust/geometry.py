@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 KINDS = ("complete", "divergence", "euclidean", "cosine")
+SLICE = 2048  # numbers of a model at a time: double precision copies that stay small
+NOISE = 1e-13  # relative, of a squared distance: what rounding leaves of equal rows
 
 
 def cosine(vectors: Tensor) -> Tensor:
@@ -21,16 +23,22 @@ def cosine_to(vectors: Tensor, others: Tensor) -> Tensor:
 
 
 def gaps(ends: Tensor) -> Tensor:
-    """Euclidean distances of all pairs of rows, from the Gram matrix of the centred rows.
+    """Euclidean distances of all pairs of rows; 0 for rows closer than 3e-7 of their distance from the middle.
 
-    Centred, because models differ by little from each other and by much from the origin: what is squared must be small.
+    In double precision: clusters drift far apart while their members differ by little, and |a|^2 + |b|^2 - 2 <a, b>
+    would lose what is small. It costs twice a single precision product and is summed over slices of the rows.
     """
-    centred = ends - ends.mean(0)
-    gram = (centred @ centred.mT).double()  # (n, P) -> (n, n)
+    gram = sum(part @ part.mT for part in map(centred, ends.split(SLICE, 1)))  # (n, P) -> (n, n)
     squares = gram.diagonal()
-    squared = squares[:, None] + squares - 2 * gram
-    noise = 1e-6 * (squares[:, None] + squares)  # below what single precision can tell apart: the ends coincide
-    return torch.where(squared > noise, squared, 0).sqrt().fill_diagonal_(0).to(ends)
+    scale = squares[:, None] + squares
+    squared = scale - 2 * gram
+    return torch.where(squared <= NOISE * scale, 0, squared).sqrt().fill_diagonal_(0).to(ends)
+
+
+def centred(rows: Tensor) -> Tensor:
+    """Double precision, around the mean row: models differ by little from each other and by much from the origin."""
+    rows = rows.double()
+    return rows - rows.mean(0)
 
 
 def divergence(starts: Tensor, ends: Tensor) -> Tensor:
@@ -39,13 +47,18 @@ def divergence(starts: Tensor, ends: Tensor) -> Tensor:
     With AB = ends - starts of one client and CD of the other, |AB| cos(alpha) = <AB, B - D> / |BD| and
     |CD| cos(beta) = <CD, D - B> / |BD|, hence omega = <AB - CD, B - D> / (|BD| (|AB| + |CD|)): no angle is needed.
     """
-    updates = ends - starts
-    cross = (updates @ (ends - ends.mean(0)).mT).double()  # (n, n)  <AB_i, B_j>
+    return omega(starts, ends, gaps(ends))
+
+
+def omega(starts: Tensor, ends: Tensor, gap: Tensor) -> Tensor:
+    """Eq. 1 where the distances |BD| of the ends are known."""
+    parts = zip(starts.split(SLICE, 1), ends.split(SLICE, 1), strict=True)
+    cross = sum((b.double() - a.double()) @ centred(b).mT for a, b in parts)  # (n, n)  <AB_i, B_j>
     own = cross.diagonal()
     along = own[:, None] - cross - cross.mT + own  # <AB_i - AB_j, B_i - B_j>
-    length = updates.norm(dim=1).double()
-    scale = gaps(ends).double() * (length[:, None] + length)
-    return torch.where(scale > 0, along / scale.clamp_min(1e-300), 0).clamp(-1, 1).to(ends)
+    length = (ends - starts).norm(dim=1).double()
+    scale = gap.double() * (length[:, None] + length)
+    return torch.where(scale == 0, 0, along / scale).clamp(-1, 1).to(ends)  # Eq. 1
 
 
 def distance(starts: Tensor, ends: Tensor, kind: str = "complete") -> Tensor:
@@ -60,10 +73,10 @@ def distance(starts: Tensor, ends: Tensor, kind: str = "complete") -> Tensor:
         return gaps(ends)
     if kind == "cosine":
         return (1 - cosine(ends - starts)).fill_diagonal_(0)
-    omega = divergence(starts, ends)
     if kind == "divergence":
-        return (omega + 1).fill_diagonal_(0)
-    return gaps(ends) * torch.exp(2 * omega)  # Eq. 2
+        return (divergence(starts, ends) + 1).fill_diagonal_(0)
+    gap = gaps(ends)
+    return gap * torch.exp(2 * omega(starts, ends, gap))  # Eq. 2
 
 
 def dunn(distances: Tensor, labels: Tensor) -> float:

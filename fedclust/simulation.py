@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import fedclust
-from fedclust.algorithms.base import Method, State
+from fedclust.algorithms.base import Method, State, check_finite
 from fedclust.federation import Federation
 from fedclust.metrics import clustering, evaluate
 from fedclust.models import Model
@@ -46,11 +46,12 @@ def run(
         "algorithm": describe(algorithm), "events": [describe(e) for e in events], "rounds": rounds, "seed": seed,
         "eval_every": eval_every, "clients": len(fed), "numbers": model.size, "version": fedclust.__version__,
     }  # fmt: skip
-    state = algorithm.init(model.init(seed).to(fed.x.dtype), fed, seed)
-    book, done = Book(), 0
     path = Path(checkpoint) if checkpoint is not None else None
+    algorithm = algorithm.guarded()
     if path is not None and path.exists():
         state, book, done = restore(path, about)
+    else:
+        state, book, done = algorithm.init(model.init(seed).to(fed.x.dtype), fed, seed), Book(), 0
     saved = time.monotonic()
     for t in range(rounds):
         for event in events:
@@ -59,6 +60,7 @@ def run(
         if t < done:  # a resumed run walks through the events only
             continue
         joined: dict[str, Any] = {}
+        served = state  # kept as it was: the round is all or nothing
         try:
             if (known := len(state.labels)) < len(fed):
                 if algorithm.trains_newcomers(state):  # the joining round costs data traffic, time and privacy too
@@ -66,12 +68,14 @@ def run(
                     n = float(came.sum())
                     size = model.size * state.models.element_size()
                     joined = {"down": n, "up": n, "extra": n, "bytes": 2 * n * size, "trained": came}
-                state = algorithm.admit(state, fed, seed)
-            new, info = algorithm.step(state, fed, seed, t)
+                served = algorithm.admit(state, fed, seed)
+            new, info = algorithm.step(served, fed, seed, t)
+            check_finite(new.models.isfinite().all(1)[new.labels], fed.ids)
         except BaseException as error:
             if path is not None and t > done:
                 save(path, about, state, book, t)
             if isinstance(error, FloatingPointError):
+                error.args = (f"round {t}: {error}",)
                 error.record = book.frame(algorithm, seed, about)  # type: ignore[attr-defined]
             raise
         state = new
@@ -156,9 +160,16 @@ def save(path: Path, about: dict[str, Any], state: State, book: Book, done: int)
 def restore(path: Path, about: dict[str, Any]) -> tuple[State, Book, int]:
     try:
         saved = torch.load(path, weights_only=True)
-        mine, state, book, done = saved["about"] == repr(about), State(*saved["state"]), Book(saved["blocks"]), saved["done"]
+        mine, state, book, done = (
+            saved["about"] == repr(about),
+            State(*saved["state"]),
+            Book(saved["blocks"]),
+            saved["done"],
+        )
     except Exception as error:
-        raise ValueError(f"checkpoint {path} cannot be read ({type(error).__name__}): delete it to start again") from error
+        raise ValueError(
+            f"checkpoint {path} cannot be read ({type(error).__name__}): delete it to start again"
+        ) from error
     if not mine:
         raise ValueError(f"checkpoint {path} belongs to another run: delete it or give another path")
     return state, book, done

@@ -4,8 +4,9 @@ A method answers four questions: from which model does a client start, what does
 models weighed, when do the groups change? `simulation.run` is the loop around the answers.
 """
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from copy import copy
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -56,9 +57,40 @@ class Method:
         if not self.trains_newcomers(state):
             return state._replace(labels=torch.cat([state.labels, torch.zeros_like(new)]))
         middle = state.models.mean(0)
-        update = self.train(middle.expand(len(new), -1), fed, new, key(seed, "join"), 0) - middle  # (n, P)
-        nearest = cosine_to(update, state.models - middle).argmax(1)  # (n, K) -> (n,)
-        return state._replace(labels=torch.cat([state.labels, nearest]))
+        theta = self.train(middle.expand(len(new), -1), fed, new, key(seed, "join"), 0)  # (n, P)
+        return state._replace(labels=torch.cat([state.labels, self.nearest(middle, theta, state.models)]))
+
+    def nearest(self, middle: Tensor, theta: Tensor, models: Tensor) -> Tensor:
+        """The cluster (n,) of newcomers that came from the model `middle` (P,) to `theta` (n, P)."""
+        return cosine_to(theta - middle, models - middle).argmax(1)  # (n, K) -> (n,)
+
+    def guarded(self) -> Self:
+        """The same method, whose trainers stop a run that left the finite numbers instead of spreading them."""
+        trainers = {f.name: v for f in fields(self) if hasattr(v := getattr(self, f.name), "model")}
+        return replace(self, **{name: guard(train) for name, train in trainers.items()})
+
+
+def guard(train: Any) -> Any:
+    """A twin of the trainer, of a subclass: it checks what comes back and is otherwise the same thing."""
+
+    class Guarded(type(train)):  # type: ignore[misc]
+        def __call__(self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> Tensor:
+            trained = super().__call__(theta, fed, clients, seed, t)
+            check_finite(trained.isfinite().all(1), fed.ids[clients])
+            return trained
+
+    twin = copy(train)
+    object.__setattr__(twin, "__class__", Guarded)
+    return twin
+
+
+def check_finite(good: Tensor, ids: Tensor) -> None:
+    """Names the clients whose model is not finite."""
+    if not good.all():
+        raise FloatingPointError(
+            f"the models of clients {ids[~good].tolist()} are not finite: training diverged; lower the learning rate (lr) "
+            "or look at these clients' data"
+        )
 
 
 def sample(fed: Federation, fraction: float, seed: int, t: int, among: Tensor | None = None) -> Tensor:
@@ -74,6 +106,12 @@ def sample(fed: Federation, fraction: float, seed: int, t: int, among: Tensor | 
         return among
     lots = torch.tensor([key(seed, "sample", t, i) for i in fed.ids[among].tolist()])
     return among[lots.argsort()[: max(int(fraction * len(among)), 1)]].sort().values
+
+
+def sample_within(fed: Federation, fraction: float, labels: Tensor, seed: int, t: int) -> Tensor:
+    """The same share of every cluster, at least one client of each."""
+    clusters = [(labels == k).nonzero()[:, 0] for k in labels.unique().tolist()]
+    return torch.cat([sample(fed, fraction, seed, t, among=members) for members in clusters])
 
 
 def mean_by(theta: Tensor, labels: Tensor, weights: Tensor, models: Tensor) -> Tensor:

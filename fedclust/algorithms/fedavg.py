@@ -17,10 +17,19 @@ class FedAvg(Method):
     weighted: bool = True  # False: the plain mean, as some authors run it
 
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
-        chosen = sample(fed, self.fraction, seed, t)  # S_t
+        new, chosen, _ = self.average(state, fed, seed, t)
+        return new, cost(state, chosen)
+
+    def average(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Tensor, Tensor]:
+        """One round inside every cluster: the new state, who took part (n,), what they returned (n, P)."""
+        chosen = self.choose(state, fed, seed, t)  # S_t
         theta = self.train(state.models[state.labels[chosen]], fed, chosen, seed, t)  # (n, P)
         models = mean_by(theta, state.labels[chosen], self.weigh(state, theta, fed, chosen), state.models)
-        return state._replace(models=models), cost(state, chosen)
+        return state._replace(models=models), chosen, theta
+
+    def choose(self, state: State, fed: Federation, seed: int, t: int) -> Tensor:
+        """A share of all clients, at random."""
+        return sample(fed, self.fraction, seed, t)
 
     def weigh(self, state: State, theta: Tensor, fed: Federation, chosen: Tensor) -> Tensor:
         """n_k: a client counts by its samples."""
