@@ -8,9 +8,9 @@ gives the same split on any machine. All but `dirichlet_rotated` take these opti
 - `validation`: this share of each client's training samples is kept for validation;
 - `limit`: at most so many training samples per client, a random subset, for reduced runs.
 
-Held-out images of a class are divided among the clients that hold the class, by how much of it they hold: each client is
-tested on its own distribution, and a cluster's clients together on the held-out images with their labels. No sample is
-held twice, except by the "code" generator of `iid_mix`.
+Held-out images of a class are divided among the clients that hold the class, by how much of it they hold: each client
+is tested on its own distribution, and a cluster's clients together on the held-out images with their labels. No sample
+is held twice, except by the "code" generator of `iid_mix`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,15 @@ from fedclust.rng import numpy_stream, stream
 
 Index = NDArray[np.int64]
 Weights = NDArray[np.float64]
-Options = TypedDict("Options", {"holdout": float | None, "validation": float, "limit": int | None}, total=False)
+
+
+class Options(TypedDict, total=False):
+    """What (almost) every partitioner takes."""
+
+    holdout: float | None
+    validation: float
+    limit: int | None
+
 
 # joint, fig. 2: samples of each class (columns) in each cluster (rows)
 TABLES = {name: [[int(n) for n in row.split()] for row in rows] for name, rows in {
@@ -96,7 +104,7 @@ def dirichlet_rotated(
     free, lists = np.ones(len(y), bool), []
     for share in shares:
         wait = np.where(free, rng.exponential(size=len(y)) / share[y], np.inf)  # the shortest waits: a weighted draw
-        lists.append(rng.permutation(np.argpartition(wait, samples - 1)[:samples]))
+        lists.append(rng.permutation(wait.argsort()[:samples]))
         free[lists[-1]] = False
     train, test = [mine[tests:] for mine in lists], [mine[:tests] for mine in lists]
     fed = _gather(replace(data, x_test=data.x, y_test=data.y), train, test, np.arange(clients), seed, limit=limit)
@@ -142,8 +150,8 @@ def class_table(
         devices = 200 if devices is None and name == "emnist" else devices
     counts = np.asarray(table, float)
     _demand(counts.ndim == 2 and counts.shape[1] == classes,
-            f"the table has shape {counts.shape}, but {data.name!r} has {classes} classes: a table for another data set; "
-            + hint)  # fmt: skip
+            f"the table has shape {counts.shape}, but {data.name!r} has {classes} classes: this is a table for another "
+            f"data set; {hint}")  # fmt: skip
     _demand((counts >= 0).all() and counts.any(1).all(), "table: counts must be >= 0, and every row needs one above 0")
     fed = _by_table(data, counts, 20 * len(counts) if devices is None else devices, "devices", seed, **options)
     if not relabel:
@@ -242,12 +250,7 @@ def _mix(
     rng, size = numpy_stream(seed, "iid_mix", generator), len(y) // (iid + other)
     order, kinds = rng.permutation(len(y)), rng.integers(low, high + 1, other)
     lists, rest = [order[i * size : (i + 1) * size] for i in range(iid)], order[iid * size :]
-    if generator == "paper":
-        amounts, weights = rng.integers(10, 101, other), np.zeros((other, classes))
-        for i, k in enumerate(kinds):
-            weights[i, (weights.any(0) + rng.random(classes)).argsort()[:k]] = amounts[i] / k
-        lists += [rest[mine] for mine in _spread(y[rest], weights, np.arange(other), rng)]
-    elif generator == "code":
+    if generator == "code":
         pools = [np.flatnonzero(y == c) for c in range(classes)]
         for k in kinds:
             share = np.maximum(np.rint(rng.dirichlet(np.full(k, 0.5)) * size).astype(int), 1)
@@ -258,17 +261,19 @@ def _mix(
                         f"{len(pools[c])}: ask for more clients (smaller ones), or use more data")  # fmt: skip
             lists.append(np.concatenate([rng.choice(pools[c], n, replace=False) for c, n in take]))
     elif other:
-        spare = kinds.sum() - classes
-        _demand(spare >= 0, f"{kinds.sum()} shards for {classes} classes: ask for more clients or classes_per_client")
-        cuts = 1 + rng.multinomial(spare, np.full(classes, 1 / classes))
-        shards = [np.array_split(rest[y[rest] == c], n) for c, n in enumerate(cuts)]
-        for k in kinds:
-            mine: list[Index] = []
-            while len(mine) < k:  # twice round only where fewer than k classes have shards left
-                left = np.array([len(part) for part in shards])
-                most = (rng.random(classes) - left).argsort()[: min(k - len(mine), (left > 0).sum())]
-                mine += [shards[c].pop() for c in most]
-            lists.append(np.concatenate(mine))
+        weights = np.zeros((other, classes))  # who gets how much of the rest of each class
+        if generator == "paper":
+            for i, (k, amount) in enumerate(zip(kinds, rng.integers(10, 101, other), strict=True)):
+                weights[i, (weights.any(0) + rng.random(classes)).argsort()[:k]] = amount / k
+        else:
+            spare = kinds.sum() - classes
+            _demand(spare >= 0, f"{kinds.sum()} shards of {classes} classes: ask for more clients or classes for each")
+            left = 1 + rng.multinomial(spare, np.full(classes, 1 / classes))
+            for i in np.repeat(np.arange(other), kinds):  # a class that the client has comes last
+                most = np.where(left > 0, left + rng.random(classes) - kinds.sum() * weights[i], -np.inf).argmax()
+                weights[i, most] += 1
+                left[most] -= 1
+        lists += [rest[mine] for mine in _spread(y[rest], weights, np.arange(other), rng)]
     return lists, np.concatenate([np.zeros(iid, np.int64), np.arange(1, other + 1)])
 
 
@@ -283,7 +288,7 @@ def _by_table(
 
 
 def _spread(y: Index, table: Weights, group: Index, rng: np.random.Generator) -> list[Index]:
-    """Each class to the groups in the proportions of its column; a group's samples evenly, at random, to its clients."""
+    """Each class to the groups in proportion to its column; a group's samples evenly and at random to its clients."""
     held: list[list[Index]] = [[np.empty(0, np.int64)] for _ in table]
     for c in np.flatnonzero(table.any(0)):
         mine = rng.permutation(np.flatnonzero(y == c))
@@ -343,7 +348,7 @@ def _counts(y: Index, lists: Iterable[Index], classes: int) -> Weights:
 
 
 def _range(name: str, value: int, least: int, most: int) -> str:
-    return f"{name}={value}: must be between {least} and {most}, with at least one client per group and sample per client"
+    return f"{name}={value}: must be between {least} and {most}: at least a client per group and a sample per client"
 
 
 def _demand(ok: bool | np.bool_, text: str) -> None:
