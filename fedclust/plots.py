@@ -1,0 +1,199 @@
+"""One house style: figures that read on a page and in print without colour; bytes that follow the record alone.
+
+Figures are plain `matplotlib.figure.Figure`s (`panels`), so nothing is shown twice or kept by pyplot. Where several
+seeds were run a figure takes a frame, one row per seed and one column per x; `by_round` makes it from a record.
+"""
+
+import os
+import textwrap
+from collections.abc import Iterable, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from fedclust.experiments import write
+from fedclust.papers import interval
+
+WIDTH = 7.2  # inches: a notebook's column
+PALETTE = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7F7F7F")  # Okabe and Ito 2008
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
+MARKERS = "osD^vPX*"
+GREY = "#9A9A9A"
+STYLE: Any = {
+    "figure.constrained_layout.use": True, "figure.dpi": 110, "savefig.dpi": 160, "savefig.bbox": "tight",
+    "savefig.pad_inches": 0.06, "figure.facecolor": "white", "savefig.facecolor": "white",
+    "font.family": "DejaVu Sans", "font.size": 8.5, "axes.titlesize": 9, "axes.titlelocation": "left",
+    "axes.labelsize": 8.5, "xtick.labelsize": 8, "ytick.labelsize": 8, "legend.fontsize": 8, "legend.frameon": False,
+    "legend.handlelength": 2.8, "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.7,
+    "axes.axisbelow": True, "axes.grid": True, "grid.color": "#E4E4E4", "grid.linewidth": 0.6, "lines.linewidth": 1.5,
+    "lines.markersize": 4.5, "axes.prop_cycle": cycler(color=PALETTE), "image.cmap": "Blues",
+    "svg.fonttype": "path", "svg.hashsalt": "fedclust",
+}  # fmt: skip
+
+
+def style() -> None:
+    """Make the house style matplotlib's default; `panels` and `save` do it by themselves."""
+    mpl.rcParams.update(STYLE)
+
+
+def look(k: int) -> dict[str, Any]:
+    """The k-th curve's colour, dashes and marker: told apart by any one of them."""
+    return {"color": PALETTE[k % len(PALETTE)], "ls": DASHES[k % len(DASHES)], "marker": MARKERS[k % len(MARKERS)]}
+
+
+def panels(rows: int = 1, cols: int = 1, *, width: float = WIDTH, height: float = 2.4, **kw: Any) -> tuple[Figure, Any]:
+    """A figure of the page's width with rows of `height` inches, and its axes as `subplots` returns them."""
+    style()
+    fig = Figure(figsize=(width, height * rows), layout="constrained")
+    return fig, fig.subplots(rows, cols, **kw)
+
+
+def by_round(record: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
+    """The metric's mean over clients: one row per seed, one column per round."""
+    rows = record[record["metric"] == metric]
+    return rows.pivot_table(index="seed", columns="round", values="value", aggfunc="mean", observed=True)
+
+
+def round_axis(ax: Axes, metric: str = "accuracy", *, x: str = "round") -> None:
+    """Whole rounds below; accuracy and purity from 0 to 1."""
+    ax.set(xlabel=x, ylabel=metric)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    if metric in ("accuracy", "purity"):
+        ax.set_ylim(0, 1)
+
+
+def client_curves(
+    ax: Axes, record: pd.DataFrame, metric: str = "accuracy", *, seed: int | None = None, title: str | None = None
+) -> None:
+    """Every client of one seed (the first by default) in grey, their mean in black. A newcomer's line starts late."""
+    seed = int(record["seed"].min()) if seed is None else seed
+    rows = record[(record["metric"] == metric) & (record["seed"] == seed) & (record["client"] >= 0)]
+    if rows.empty:
+        there = ", ".join(map(str, record["metric"].unique()))
+        raise ValueError(f"no client rows of {metric!r} at seed {seed}: the record has {there}")
+    wide = rows.pivot_table(index="round", columns="client", values="value", observed=True)
+    ax.plot(wide.index, wide, color=GREY, lw=0.6, alpha=0.6)
+    ax.plot(wide.index, wide.mean(axis=1), color="black", lw=1.8)
+    ax.add_line(Line2D([], [], color=GREY, lw=0.8, label="each client"))
+    ax.add_line(Line2D([], [], color="black", lw=1.8, label="mean of the clients"))
+    round_axis(ax, metric)
+    ax.set_title(title or "")
+
+
+def band(
+    ax: Axes, frame: pd.DataFrame, label: str = "", *, k: int | None = None, x: Sequence[float] | None = None,
+    seeds: bool = False, **line: Any,
+) -> None:  # fmt: skip
+    """Mean over the rows (seeds) with its 95 % t-interval; `seeds=True` draws each row thinly too.
+
+    x is the frame's columns unless given. `k` chooses the look; by default the next that this panel has not used.
+    """
+    count = getattr(ax, "_bands", 0)
+    ax._bands = count + 1  # type: ignore[attr-defined]
+    how = look(count if k is None else k) | line
+    at = np.asarray(frame.columns if x is None else x, dtype=float)
+    mean, low, high = np.array([interval(frame[column]) for column in frame]).T
+    if seeds:
+        ax.plot(at, frame.T.to_numpy(), color=how["color"], lw=0.5, alpha=0.45)
+    if np.isfinite(low).any():  # one seed has no interval
+        ax.fill_between(at, low, high, where=np.isfinite(low), color=how["color"], alpha=0.18, lw=0)
+    ax.plot(at, mean, label=label, markevery=(count % 5 * 0.025 + 0.02, 0.12) if len(at) > 12 else None, **how)
+
+
+def legend(where: Figure | Axes, *, cols: int | None = None) -> None:
+    """Above the panels, where no curve is; each label of the figure once."""
+    axes = where.axes if isinstance(where, Figure) else [where]
+    found = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    if isinstance(where, Figure):
+        letters = max(map(len, found)) + 8  # a handle takes as much
+        fits = max(1, int(where.get_figwidth() * 72 / (letters * 4.6)))
+        cols = cols or int(np.ceil(len(found) / np.ceil(len(found) / fits)))
+        order = [label for c in range(cols) for label in list(found)[c::cols]]  # matplotlib fills columns, we read rows
+        where.legend([found[label] for label in order], order, loc="outside upper center", ncols=cols)
+    else:
+        handles, at = list(found.values()), (0, 1.02)
+        where.legend(handles, list(found), loc="lower left", bbox_to_anchor=at, borderaxespad=0, ncols=cols or 1)
+
+
+def heat(
+    ax: Axes, matrix: Any, rows: Iterable[Any], cols: Iterable[Any], *, xlabel: str = "", ylabel: str = "",
+    label: str = "", form: str = "{:.0f}", vmin: float | None = 0, vmax: float | None = None, cmap: str | None = None,
+) -> None:  # fmt: skip
+    """A heat map, first row on top. Cells carry their numbers (zeros stay empty); a colour bar if they cannot."""
+    values = np.asarray(matrix, dtype=float)
+    rows, cols = [str(r) for r in rows], [str(c) for c in cols]
+    if values.shape != (len(rows), len(cols)):
+        raise ValueError(f"matrix of shape {values.shape}, but {len(rows)} names for rows, {len(cols)} for columns")
+    mesh = ax.pcolormesh(
+        values, cmap=cmap or mpl.rcParams["image.cmap"], vmin=vmin, vmax=vmax, edgecolors="white",
+        lw=0.4 if values.size < 2000 else 0, rasterized=values.size >= 2000,
+    )  # fmt: skip
+    ax.invert_yaxis()
+    ax.grid(False)
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
+    fig: Any = ax.get_figure(root=True)
+    box, inches = ax.get_position(), fig.get_size_inches() * 72
+    wide, high = box.width * inches[0] / len(cols), box.height * inches[1] / len(rows)  # points a cell has
+    turned = max(map(len, cols)) * 4.6 > wide
+    every = max(1, int(np.ceil(9 / wide))) if turned else 1, max(1, int(np.ceil(9 / high)))  # names do not touch
+    ax.set_xticks(np.arange(0.5, len(cols), every[0]), cols[:: every[0]], rotation=90 if turned else 0)
+    ax.set_yticks(np.arange(0.5, len(rows), every[1]), rows[:: every[1]])
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+    texts = [[form.format(v) if np.isfinite(v) and v != 0 else "" for v in row] for row in values]
+    size = min(7.5, 0.62 * high, 0.82 * wide / (0.62 * max(1, *(len(s) for row in texts for s in row))))
+    if size < 4.2:
+        fig.colorbar(mesh, ax=ax, label=label, shrink=0.85, pad=0.02)
+        return
+    dark = np.asarray(mesh.norm(values))
+    for i, row in enumerate(texts):
+        for j, text in enumerate(row):
+            ink = "white" if dark[i, j] > 0.58 else "black"
+            ax.text(j + 0.5, i + 0.5, text, size=size, ha="center", va="center", color=ink)
+
+
+def versus(
+    ax: Axes, names: Sequence[str], ours: Sequence[float], low: Sequence[float], high: Sequence[float],
+    paper: Sequence[float | None], *, xlabel: str = "", ours_label: str = "ours, 95 % interval", k: int = 1,
+) -> None:  # fmt: skip
+    """One line per name: our mean with its interval (a dot), the paper's number below it (an open diamond)."""
+    y = np.arange(len(names), dtype=float)
+    mean, lower, upper = (np.asarray(v, dtype=float) for v in (ours, low, high))
+    printed = np.array([np.nan if v is None else v for v in paper], dtype=float)
+    arms = np.stack([mean - lower, upper - mean])
+    arms = np.where(np.isfinite(arms), arms, 0)  # one seed has no interval
+    ax.errorbar(mean, y - 0.13, xerr=arms, fmt="o", color=PALETTE[k], capsize=2.5, lw=1.3, label=ours_label)
+    ax.plot(printed, y + 0.13, ls="", marker="D", mfc="white", mec="black", ms=5, label="paper")
+    ax.set_yticks(y, names)
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.grid(axis="y", visible=False)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=5))
+    ax.set_xlabel(xlabel)
+
+
+def footer(fig: Figure, text: str) -> None:
+    """Small print below everything else: tier, seeds, data."""
+    width, height = fig.get_size_inches()
+    lines = textwrap.fill(text, int(width * 72 / 3.5))
+    fig.text(0.005, -0.05 / height, lines, size=6.5, color="#555555", ha="left", va="top")
+
+
+def save(fig: Figure, path: str | os.PathLike) -> list[Path]:
+    """`path`.svg and `path`.png, each written aside and moved into place; the same figure gives the same bytes."""
+    files = [Path(f"{path}.svg"), Path(f"{path}.png")]
+    files[0].parent.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(STYLE):
+        for file, about in zip(files, ({"Date": None, "Creator": None}, {"Software": None}), strict=True):
+            buffer = BytesIO()
+            fig.savefig(buffer, format=file.suffix[1:], metadata=about)
+            write(file, lambda aside: aside.write_bytes(buffer.getvalue()))  # noqa: B023  called at once
+    return files
