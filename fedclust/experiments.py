@@ -30,7 +30,7 @@ HEARTBEAT = 2.0  # seconds between two words of a running trial
 
 @dataclass(frozen=True)
 class Trial:
-    """One run, fully described by plain values. `label` and `tags` name it for tables and plots; they do not change it."""
+    """One run, fully described by plain values. `label` and `tags` name it for tables and plots, no more."""
 
     settings: dict[str, Any]
     seed: int
@@ -76,12 +76,11 @@ def sweep(
             found[identity] = ready
         else:
             todo[identity] = {"plan": plan, "why": plan.why()}
-    with Progress(unique, todo, folder) as progress:
-        with backend_config(backend, jobs):
-            work = (delayed(attempt)(unique[i], t["plan"], t["why"], progress.path(i)) for i, t in todo.items())
-            for identity, facts in Parallel(n_jobs=jobs, return_as="generator_unordered")(work) if todo else ():
-                found[identity] = facts
-                progress.finished(identity)
+    with Progress(unique, todo, folder) as progress, backend_config(backend, jobs):
+        work = (delayed(attempt)(unique[i], t["plan"], t["why"], progress.path(i)) for i, t in todo.items())
+        for identity, facts in Parallel(n_jobs=jobs, return_as="generator_unordered")(work) if todo else ():
+            found[identity] = facts
+            progress.finished(identity)
     if failed := {i: f for i, f in found.items() if "traceback" in f}:
         stories = "\n\n".join(f"{unique[i].label} seed {unique[i].seed}:\n{f['traceback']}" for i, f in failed.items())
         raise TrialsFailed(f"{len(failed)} of {len(unique)} trials failed (the others are kept):\n{stories}")

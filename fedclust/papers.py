@@ -25,7 +25,10 @@ KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, allowed besi
     "": ({"key", "paper", "setting", "figure", "claim"}, {"data", "table"}),
     "paper": ({"title", "authors", "venue", "year", "claim"}, {"doi", "url", "code"}),
     "data": ({"names"}, {"stand_in", "note"}),
-    "setting": ({"name", "value", "source"}, {"where", "note", "min", "max", "allowed", "parameter", "optional", *TIERS}),
+    "setting": (
+        {"name", "value", "source"},
+        {"where", "note", "min", "max", "allowed", "parameter", "optional", *TIERS},
+    ),
     "table": ({"id", "caption", "columns", "rows"}, {"kind", "note", "extra"}),
     "figure": ({"id", "caption"}, {"note", "extra"}),
     "claim": ({"id", "text", "where", "test"}, {"note"}),
@@ -97,7 +100,8 @@ def check(content: dict[str, Any], file: str) -> Paper:
         if missing := needed - entry.keys():
             raise PaperError(f"{file}: {where}: {', '.join(sorted(missing))} missing")
         if unknown := entry.keys() - needed - beside:
-            raise PaperError(f"{file}: {where}: unknown {', '.join(sorted(unknown))}; known: {', '.join(sorted(needed | beside))}")
+            known = ", ".join(sorted(needed | beside))
+            raise PaperError(f"{file}: {where}: unknown {', '.join(sorted(unknown))}; known: {known}")
 
     def many(section: str, name: str, source: dict[str, Any], where: str = "") -> dict[str, dict[str, Any]]:
         entries = source.get(section, [])
@@ -150,7 +154,7 @@ def fits(setting: dict[str, Any], value: Any, where: str) -> Any:
     kind = list if setting["name"] == "seeds" else kind
     if type(value) is not kind:
         raise PaperError(f"{where} = {value!r}: must be of type {kind.__name__}, like {setting['value']!r}")
-    if setting["name"] == "seeds" and not (value and all(type(s) is int for s in value) and len({*value}) == len(value)):
+    if setting["name"] == "seeds" and (not value or {*map(type, value)} != {int} or len({*value}) < len(value)):
         raise PaperError(f"{where} = {value!r}: must be a number of seeds or a list of different whole numbers")
     if "allowed" in setting and not all(v in setting["allowed"] for v in (value if kind is list else [value])):
         raise PaperError(f"{where} = {value!r}: allowed are {', '.join(map(repr, setting['allowed']))}")
@@ -215,7 +219,8 @@ def judge_test(test: dict[str, Any], measures: pd.DataFrame) -> dict[str, Any]:
     try:
         samples = np.asarray(measures.eval(test["expr"]) * np.ones(len(measures)), dtype=float)
     except Exception as error:
-        raise PaperError(f"test {test['expr']!r} cannot be computed ({error}); measures: {', '.join(measures)}") from error
+        have = ", ".join(measures)
+        raise PaperError(f"test {test['expr']!r} cannot be computed ({error}); measures: {have}") from error
     mean, low, high = interval(samples)
     bound = next(b for b in BOUNDS if b in test)
     limit = float(test[bound])

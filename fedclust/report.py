@@ -56,14 +56,19 @@ class Report:
         changed = [f"{name} = {papers.show(value)}" for name, value in sorted(self.p.changed.items())]
         return " · ".join([self.paper.key, f"tier {self.p.tier}", seeds, ", ".join(names) or "no data", *changed])
 
+    def listed(self, name: str, entries: dict[str, dict[str, Any]], extra: str) -> dict[str, Any]:
+        """What the paper's file says of a figure or table; ours are named so that nobody takes them for the paper's."""
+        if name not in entries and not name.startswith(extra):
+            known = ", ".join(entries)
+            raise ValueError(f"{name!r}: papers/{self.paper.key}.toml has {known}; what is not there is named {extra}-...")
+        return entries.get(name, {})
+
     def figure(self, name: str, fig: Any, caption: str | None = None) -> None:
         """Save as SVG and PNG with a footer that says tier, seeds and data; show it with its caption."""
         from IPython.display import Image, Markdown, display
         from matplotlib import pyplot as plt
 
-        known = self.paper.figures.get(name, {})
-        if not known and not name.startswith("fig-extra"):
-            raise ValueError(f"figure {name!r}: {self.paper.key}.toml has {', '.join(self.paper.figures)}; others are named fig-extra-...")
+        known = self.listed(name, self.paper.figures, "fig-extra")
         plots.footer(fig, self.source)
         plots.save(fig, self.folder / name)
         plt.close(fig)
@@ -75,9 +80,7 @@ class Report:
         """Save as CSV and Markdown; show it."""
         from IPython.display import Markdown, display
 
-        known = self.paper.tables.get(name, {})
-        if not known and not name.startswith("table-extra"):
-            raise ValueError(f"table {name!r}: {self.paper.key}.toml has {', '.join(self.paper.tables)}; others are named table-extra-...")
+        known = self.listed(name, self.paper.tables, "table-extra")
         text = f"{markdown(frame)}\n\n*{name}. {caption or known['caption']}*\n"
         write(self.folder / f"{name}.csv", lambda path: frame.to_csv(path, index=False))
         write(self.folder / f"{name}.md", lambda path: path.write_text(f"{text}\n{self.source}\n", encoding="utf-8"))
@@ -156,7 +159,8 @@ class Report:
         }  # fmt: skip
         self.json("run.json", about)
         if missing:
-            raise RuntimeError(f"{self.paper.key}: {', '.join(missing)} not made, though papers/{self.paper.key}.toml lists them")
+            key = self.paper.key
+            raise RuntimeError(f"{key}: {', '.join(missing)} not made, though papers/{key}.toml lists them")
 
     def ship(self) -> None:
         """Put the records beside the figures, so that others can redraw them without training."""
@@ -196,4 +200,5 @@ def commit() -> dict[str, Any]:
             return None
         return done.stdout.strip()
 
-    return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--", "fedclust", "papers", "replications"))}
+    changes = git("status", "--porcelain", "--", "fedclust", "papers", "replications/*.py")
+    return {"commit": git("rev-parse", "HEAD"), "dirty": bool(changes)}
