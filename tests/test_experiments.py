@@ -1,0 +1,219 @@
+"""Sweeps: cached by content, resumed, and honest about why."""
+
+import json
+import os
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from fedclust import experiments, studies
+from fedclust.experiments import Trial, TrialsFailed, sweep
+
+SETTINGS = {
+    "data": {"name": "glyphs", "n": 400, "n_test": 100, "seed": 0},
+    "partition": {"kind": "iid", "clients": 4},
+    "model": {"kind": "mlp", "hidden": [8]},
+    "train": {"lr": 0.1, "batch": 20},
+    "method": {"kind": "FedAvg"},
+    "rounds": 3,
+}
+
+
+def small(seed=0, label="FedAvg", **changes):
+    return Trial({**SETTINGS, **changes}, seed, label)
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    yield
+    for function in (experiments.fingerprint, experiments.imports, experiments.source):
+        function.cache_clear()
+
+
+def go(trials, folder, jobs=1, backend="sequential"):
+    return sweep(trials, jobs, backend, folder=folder)
+
+
+def reasons(record):
+    return [(run["reused"], run["why"]) for run in record.attrs["runs"]]
+
+
+def same(a, b):
+    pd.testing.assert_frame_equal(a.reset_index(drop=True), b.reset_index(drop=True), check_exact=True)
+
+
+def test_second_sweep_trains_nothing_and_gives_the_same(tmp_path, monkeypatch):
+    first = go([small()], tmp_path)
+    assert reasons(first) == [(False, "new")]
+    monkeypatch.setattr(studies, "run", lambda *a, **k: pytest.fail("trained again"))
+    second = go([small()], tmp_path)
+    assert reasons(second)[0][0] is True
+    same(first, second)
+
+
+def test_label_and_tags_name_a_run_without_changing_it(tmp_path):
+    record = go([small(label="a"), Trial(SETTINGS, 0, "b", {"panel": "left"})], tmp_path)
+    assert len(list(tmp_path.glob("*/*.parquet"))) == 1
+    assert set(record.algorithm.unique()) == {"a", "b"}
+    assert record[record.algorithm == "b"].panel.unique().tolist() == ["left"]
+
+
+def test_only_what_depends_on_a_change_runs_again(tmp_path):
+    go([small(0), small(1)], tmp_path)
+    record = go([small(0), small(1, train={"lr": 0.2, "batch": 20})], tmp_path)
+    assert reasons(record) == [(True, "new"), (False, "new")]
+
+
+def test_changed_code_is_named(tmp_path, monkeypatch):
+    go([small()], tmp_path)
+    real = experiments.fingerprint
+    monkeypatch.setattr(experiments, "fingerprint", lambda m: "x" if m == "fedclust.training" else real(m))
+    assert reasons(go([small()], tmp_path)) == [(False, "changed: training.py")]
+
+
+def test_changed_library_is_named(tmp_path, monkeypatch):
+    go([small()], tmp_path)
+    real = experiments.version
+    monkeypatch.setattr(experiments, "version", lambda name: "0.0" if name == "torch" else real(name))
+    assert reasons(go([small()], tmp_path)) == [(False, "changed: torch")]
+
+
+def test_dependencies_are_the_methods_own_file_and_no_presentation():
+    names = experiments.dependencies(small())
+    assert {"training.py", "simulation.py", "models.py", "algorithms.fedavg.py", "algorithms.base.py"} <= names.keys()
+    assert not {"plots.py", "report.py", "papers.py", "cli.py", "algorithms.dcfl.py"} & names.keys()
+    other = experiments.dependencies(small(method={"kind": "DCFL"}))
+    assert "algorithms.dcfl.py" in other
+
+
+def test_fingerprint_ignores_comments_and_docstrings(tmp_path, monkeypatch):
+    texts = ['"""A."""\nx = 1  # one\n', '"""B."""\n\nx = 1\n', '"""A."""\nx = 2\n']
+    prints = []
+    for n, text in enumerate(texts):
+        path = tmp_path / f"{n}.py"
+        path.write_text(text)
+        monkeypatch.setattr(experiments, "source", lambda _, path=path: path)
+        prints.append(experiments.fingerprint.__wrapped__("any"))
+    assert prints[0] == prints[1] != prints[2]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".json"])
+def test_a_damaged_record_is_made_again(tmp_path, suffix):
+    first = go([small()], tmp_path)
+    path = next(tmp_path.glob(f"*/*{suffix}"))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    second = go([small()], tmp_path)
+    assert reasons(second) == [(False, "record damaged")]
+    same(first, second)
+
+
+def test_a_failed_trial_does_not_take_the_others_down(tmp_path):
+    bad = small(label="bad", method={"kind": "FedAvg", "fraction": 7})
+    with pytest.raises(TrialsFailed, match=r"(?s)1 of 2 trials failed.*bad seed 0.*fraction=7"):
+        go([bad, small()], tmp_path)
+    assert reasons(go([small()], tmp_path))[0][0] is True
+
+
+def test_workers_and_order_change_nothing(tmp_path):
+    trials = [small(seed) for seed in (0, 1, 2)]
+    one = go(trials, tmp_path / "one")
+    two = go(trials[::-1], tmp_path / "two", jobs=2, backend="loky")
+    key = ["seed", "round", "client", "metric"]
+    same(one.sort_values(key), two.sort_values(key))
+
+
+def test_a_half_done_trial_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    whole = go([small(rounds=4)], tmp_path / "whole")
+    from fedclust.algorithms import FedAvg
+
+    real, seen = FedAvg.step, []
+
+    def stop(self, state, fed, seed, t):
+        if t == 2 and not seen:
+            seen.append(t)
+            raise KeyboardInterrupt
+        seen.append(t)
+        return real(self, state, fed, seed, t)
+
+    monkeypatch.setattr(FedAvg, "step", stop)
+    with pytest.raises(KeyboardInterrupt):
+        go([small(rounds=4)], tmp_path / "half")
+    seen.append("resumed")
+    resumed = go([small(rounds=4)], tmp_path / "half")
+    assert seen[seen.index("resumed") + 1 :] == [2, 3]
+    assert reasons(resumed) == [(False, "resumed")]
+    same(whole, resumed)
+
+
+def test_a_damaged_checkpoint_costs_time_only(tmp_path):
+    trial = small()
+    plan = experiments.Plan.of(trial, tmp_path)
+    plan.folder.mkdir(parents=True)
+    plan.stem.with_suffix(".ckpt").write_bytes(b"nonsense")
+    same(go([trial], tmp_path), go([trial], tmp_path / "other"))
+
+
+def test_shipped_records_are_taken_as_they_are(tmp_path, monkeypatch):
+    first = go([small()], tmp_path / "cache")
+    run = first.attrs["runs"][0]
+    shipped = tmp_path / "shipped"
+    shipped.mkdir()
+    for suffix in (".parquet", ".json"):
+        source = Path(run["path"]).with_suffix(suffix)
+        (shipped / (run["identity"][:20] + suffix)).write_bytes(source.read_bytes())
+    monkeypatch.setattr(experiments, "version", lambda name: "0.0")  # whatever has changed since
+    second = sweep([small()], 1, "sequential", folder=tmp_path / "empty", shipped=shipped)
+    assert reasons(second) == [(True, "shipped record")]
+    same(first, second)
+
+
+def test_progress_is_told(tmp_path, monkeypatch):
+    log = tmp_path / "progress"
+    monkeypatch.setenv("FEDCLUST_PROGRESS", str(log))
+    go([small()], tmp_path)
+    lines = log.read_text().splitlines()
+    assert lines[0] == "1 trials: 0 reused, 1 to run"
+    assert lines[-1].startswith("trial 1/1  rounds 3/3") and lines[-1].endswith("done: FedAvg seed 0")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda f: sweep([], jobs=0, folder=f), "jobs=0"),
+        (lambda f: sweep([], backend="rai", folder=f), "backend='rai'"),
+        (lambda f: go([small(method={"kind": "FedAvgg"})], f), "method 'FedAvgg' is not known"),
+        (lambda f: go([small(model={"kind": "transformer"})], f), "model 'transformer' is not known"),
+    ],
+)
+def test_bad_requests_are_named(tmp_path, call, message):
+    with pytest.raises((ValueError, TrialsFailed)) as error:
+        call(tmp_path)
+    assert message in str(error.value)
+
+
+def test_identity_takes_1_and_1_0_for_the_same():
+    assert small(train={"lr": 1}).identity == small(train={"lr": 1.0}).identity
+    assert small().identity != small(1).identity
+
+
+def test_half_a_file_is_never_seen(tmp_path):
+    def fail(path):
+        Path(path).write_text("half")
+        raise OSError(28, "No space left on device")
+
+    target = tmp_path / "x.json"
+    target.write_text("old")
+    with pytest.raises(OSError, match="No space"):
+        experiments.write(target, fail)
+    assert target.read_text() == "old"
+    assert os.listdir(tmp_path) == ["x.json"]
+
+
+def test_records_survive_parquet_with_their_types(tmp_path):
+    record = go([small()], tmp_path)
+    assert list(record.columns) == ["algorithm", "seed", "round", "client", "group", "cluster", "metric", "value"]
+    assert record.value.dtype == float and record["round"].max() == 2
+    assert json.dumps(record.attrs["runs"], default=str)
+    assert torch.get_num_threads() >= 1

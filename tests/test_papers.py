@@ -1,0 +1,243 @@
+"""Papers' files, notebook parameters, verdicts."""
+
+import copy
+import math
+import tomllib
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedclust import papers
+
+TOML = """
+key = "toy"
+[paper]
+title = "Toy"
+authors = ["A"]
+venue = "V"
+year = 2020
+claim = "Toys learn."
+[[setting]]
+name = "seeds"
+value = [0, 1, 2]
+source = "assumed"
+smoke = [0]
+parameter = true
+[[setting]]
+name = "epsilon"
+value = 10.0
+source = "paper"
+min = 0.5
+quick = 5.0
+parameter = true
+[[setting]]
+name = "mechanism"
+value = "update"
+source = "assumed"
+allowed = ["update", "dpsgd"]
+parameter = true
+[[setting]]
+name = "rounds"
+value = 60
+source = "paper"
+[[table]]
+id = "table1"
+caption = "Numbers"
+columns = ["mean"]
+rows = [["A", 0.7]]
+[[figure]]
+id = "fig1"
+caption = "A figure"
+[[claim]]
+id = "c1"
+text = "A is better than B"
+where = "Table 1"
+[[claim.test]]
+expr = "a - b"
+above = 0.0
+paper = 0.1
+tolerance = 0.05
+"""
+
+
+@pytest.fixture
+def content():
+    return tomllib.loads(TOML)
+
+
+@pytest.fixture
+def paper(content):
+    return papers.check(content, "toy.toml")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "toy.toml").write_text(TOML)
+    monkeypatch.setattr(papers, "root", lambda: tmp_path)
+    return tmp_path
+
+
+def test_tier_values_override_the_paper_size(paper):
+    assert paper.at("quick")["epsilon"] == 5.0
+    assert paper.at("paper")["epsilon"] == 10.0
+    table = paper.settings_table("quick").set_index("setting")
+    assert table.loc["epsilon", "paper size"] == "10"
+    assert table.loc["epsilon", "here (quick)"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.pop("paper"), "paper missing"),
+        (lambda c: c["paper"].pop("title"), "title missing"),
+        (lambda c: c.update(figurs=[]), "unknown figurs"),
+        (lambda c: c["setting"][0].update(source="rumour"), "source 'rumour'"),
+        (lambda c: c["setting"][1].update(quick="five"), "epsilon: quick = 'five'"),
+        (lambda c: c["setting"][2].update(value="none"), "allowed are 'update', 'dpsgd'"),
+        (lambda c: c["setting"].append(c["setting"][0]), "stands once"),
+        (lambda c: c["table"][0].update(rows=[["A", 1, 2]]), "its name and 1 cells"),
+        (lambda c: c["claim"][0]["test"][0].update(below=1.0), "exactly one of"),
+        (lambda c: c["claim"][0]["test"][0].pop("above"), "exactly one of"),
+        (lambda c: c["claim"][0]["test"][0].update(paper="0.1"), "must be a number"),
+        (lambda c: c.update(claim="c1"), "write [[claim]]"),
+        (lambda c: c.update(claim=["c1"]), "must be a table"),
+    ],
+)
+def test_errors_name_file_and_key(content, change, message):
+    broken = copy.deepcopy(content)
+    change(broken)
+    with pytest.raises(papers.PaperError, match="toy.toml") as error:
+        papers.check(broken, "toy.toml")
+    assert message in str(error.value)
+
+
+@given(st.text(max_size=200) | st.sampled_from(TOML.splitlines()).map(lambda line: TOML.replace(line, line[:-2], 1)))
+@settings(max_examples=100, deadline=None)
+def test_malformed_files_never_escape_as_another_error(text):
+    try:
+        papers.check(tomllib.loads(text), "x.toml")
+    except (papers.PaperError, tomllib.TOMLDecodeError):
+        pass
+
+
+def test_missing_paper_lists_those_there(folder):
+    with pytest.raises(papers.PaperError, match="no paper 'nope': .*toy"):
+        papers.load("nope")
+
+
+def test_start_resolves_none_to_the_tier(folder):
+    _, p = papers.start("toy", {"tier": "quick", "seeds": None, "epsilon": None, "jobs": 1, "pd": pd})
+    assert (p.tier, p.seeds, p.epsilon, p.rounds, p.jobs, p.changed) == ("quick", [0, 1, 2], 5.0, 60, 1, {})
+
+
+def test_start_takes_a_changed_value_and_says_so(folder):
+    _, p = papers.start("toy", {"tier": "quick", "epsilon": 2, "seeds": 2})
+    assert p.epsilon == 2.0
+    assert p.seeds == [0, 1]
+    assert p.changed == {"epsilon": 2.0}  # more seeds are not another experiment
+
+
+@pytest.mark.parametrize(
+    ("namespace", "message"),
+    [
+        ({"epsilom": 2}, "unknown parameter epsilom"),
+        ({"rounds": 5}, "unknown parameter rounds"),  # a setting, but not one to change from outside
+        ({"tier": "huge"}, "tier = 'huge': allowed are smoke, quick, paper"),
+        ({"epsilon": "two"}, "epsilon = 'two': must be of type float"),
+        ({"epsilon": True}, "must be of type float"),
+        ({"epsilon": 0.1}, "must be from 0.5 to inf"),
+        ({"epsilon": math.nan}, "must be from 0.5"),
+        ({"mechanism": "none"}, "allowed are 'update', 'dpsgd'"),
+        ({"seeds": []}, "different whole numbers"),
+        ({"seeds": [0, 0]}, "different whole numbers"),
+        ({"seeds": [0.5]}, "different whole numbers"),
+        ({"seeds": "0"}, "must be of type list"),
+        ({"jobs": 0}, "jobs = 0"),
+        ({"backend": 3}, "backend = 3"),
+    ],
+)
+def test_wrong_parameters_are_named(folder, namespace, message):
+    with pytest.raises(papers.PaperError) as error:
+        papers.start("toy", namespace)
+    assert message in str(error.value)
+
+
+def test_rerunning_the_first_cell_ignores_later_variables(folder):
+    namespace = {"tier": "smoke"}
+    papers.start("toy", namespace)
+    namespace["later"] = 3
+    papers.start("toy", namespace)
+
+
+def test_interval_by_hand():
+    # 1, 2, 3: mean 2, s = 1, t(0.975, 2) = 4.3027, half = 4.3027 / sqrt(3) = 2.4841
+    mean, low, high = papers.interval([1, 2, 3])
+    assert (mean, low, high) == pytest.approx((2, 2 - 2.4841, 2 + 2.4841), abs=1e-4)
+    assert papers.interval([5])[1:] == (-math.inf, math.inf)
+    assert papers.interval([1, math.nan, 3])[0] == 2
+
+
+def verdict(samples, **test):
+    measures = pd.DataFrame({"x": samples})
+    return papers.judge_test({"expr": "x", **test}, measures)["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("samples", "test", "expected"),
+    [
+        ([0.10, 0.11, 0.12], {"above": 0}, "reproduced"),
+        ([0.10, 0.11, 0.12], {"above": 0, "paper": 0.10, "tolerance": 0.05}, "reproduced"),
+        ([0.10, 0.11, 0.12], {"above": 0, "paper": 0.50, "tolerance": 0.05}, "direction"),
+        ([0.10, -0.09, 0.12], {"above": 0}, "inconclusive"),
+        ([0.11], {"above": 0}, "inconclusive"),  # one seed
+        ([-0.10, -0.11, -0.12], {"above": 0}, "not reproduced"),
+        ([0.0, 0.0, 0.0], {"above": 0}, "not reproduced"),  # exactly no effect
+        ([0.10, -0.20, -0.01], {"above": 0}, "inconclusive"),
+        ([-0.10, -0.11, -0.12], {"below": 0}, "reproduced"),
+        ([0.10, 0.11, 0.12], {"below": 0}, "not reproduced"),
+        ([1.0, 1.0, 1.0], {"at_least": 1.0}, "reproduced"),
+        ([1.0, 0.9, 1.0], {"at_least": 1.0}, "inconclusive"),
+        ([0.5, 0.51, 0.52], {"at_least": 1.0}, "not reproduced"),
+        ([0.0, 0.0, 0.0], {"at_most": 0}, "reproduced"),
+        ([2.0, 2.1, 2.2], {"at_most": 0}, "not reproduced"),
+        ([math.nan] * 3, {"above": 0}, "inconclusive"),
+    ],
+)
+def test_verdicts(samples, test, expected):
+    assert verdict(samples, **test) == expected
+
+
+@given(st.lists(st.floats(-1, 1), min_size=2, max_size=8))
+@settings(deadline=None)
+def test_above_and_below_mirror_each_other(samples):
+    assert verdict(samples, above=0.0) == verdict([-s for s in samples], below=0.0)
+
+
+def test_a_claim_is_as_strong_as_its_weakest_test(content):
+    content["claim"][0]["test"].append({"expr": "a", "at_least": 0.9})
+    paper = papers.check(content, "toy.toml")
+    measures = pd.DataFrame({"a": [0.70, 0.71, 0.72], "b": [0.60, 0.61, 0.62]}, index=[0, 1, 2])
+    claim = papers.judge(paper, measures)[0]
+    assert [t["verdict"] for t in claim["tests"]] == ["reproduced", "not reproduced"]
+    assert claim["verdict"] == "not reproduced"
+    assert "a = 0.71" in claim["why"]
+
+
+def test_untested_needs_a_reason_and_a_claim(paper):
+    measures = pd.DataFrame({"a": [1.0], "b": [0.0]})
+    assert papers.judge(paper, measures, {"c1": "no data"})[0]["why"] == "no data"
+    with pytest.raises(papers.PaperError, match="untested names c9"):
+        papers.judge(paper, measures, {"c9": "no data"})
+
+
+def test_a_measure_that_is_missing_is_an_error_not_a_verdict(paper):
+    with pytest.raises(papers.PaperError, match="cannot be computed"):
+        papers.judge(paper, pd.DataFrame({"a": np.ones(3)}))
+
+
+def test_every_paper_of_the_project_passes_the_check():
+    assert all(papers.load(key).key == key for key in papers.keys())
