@@ -8,6 +8,7 @@ from torch import Tensor
 
 KINDS = ("complete", "divergence", "euclidean", "cosine")
 SLICE = 2048  # numbers of a model at a time: double precision copies that stay small
+ZERO = torch.zeros(())
 NOISE = 1e-13  # relative, of a squared distance: what rounding leaves of equal rows
 
 
@@ -28,7 +29,7 @@ def gaps(ends: Tensor) -> Tensor:
     In double precision: clusters drift far apart while their members differ by little, and |a|^2 + |b|^2 - 2 <a, b>
     would lose what is small. It costs twice a single precision product and is summed over slices of the rows.
     """
-    gram = sum(part @ part.mT for part in map(centred, ends.split(SLICE, 1)))  # (n, P) -> (n, n)
+    gram = sum((part @ part.mT for part in map(centred, ends.split(SLICE, 1))), ZERO)  # (n, P) -> (n, n)
     squares = gram.diagonal()
     scale = squares[:, None] + squares
     squared = scale - 2 * gram
@@ -53,7 +54,7 @@ def divergence(starts: Tensor, ends: Tensor) -> Tensor:
 def omega(starts: Tensor, ends: Tensor, gap: Tensor) -> Tensor:
     """Eq. 1 where the distances |BD| of the ends are known."""
     parts = zip(starts.split(SLICE, 1), ends.split(SLICE, 1), strict=True)
-    cross = sum((b.double() - a.double()) @ centred(b).mT for a, b in parts)  # (n, n)  <AB_i, B_j>
+    cross = sum(((b.double() - a.double()) @ centred(b).mT for a, b in parts), ZERO)  # (n, n)  <AB_i, B_j>
     own = cross.diagonal()
     along = own[:, None] - cross - cross.mT + own  # <AB_i - AB_j, B_i - B_j>
     length = (ends - starts).norm(dim=1).double()

@@ -130,7 +130,7 @@ class Book:
         record.insert(0, "algorithm", about["algorithm"]["name"])
         record.insert(1, "seed", seed)
         record = record.astype({"algorithm": "category", "metric": "category"})
-        record.attrs = about
+        record.attrs.update(about)
         return record
 
 

@@ -22,7 +22,7 @@ Info = dict[str, Any]  # what a round is worth recording: numbers, or one number
 class State(NamedTuple):
     models: Tensor  # (K, P)  one row per cluster model
     labels: Tensor  # (N,)    client i is served models[labels[i]]
-    memory: dict[str, Tensor] = {}  # what a method carries from round to round
+    memory: dict[str, Tensor] = {}  # noqa: RUF012  what a method carries from round to round
 
 
 class Trainer(Protocol):
@@ -88,8 +88,8 @@ def check_finite(good: Tensor, ids: Tensor) -> None:
     """Names the clients whose model is not finite."""
     if not good.all():
         raise FloatingPointError(
-            f"the models of clients {ids[~good].tolist()} are not finite: training diverged; lower the learning rate (lr) "
-            "or look at these clients' data"
+            f"the models of clients {ids[~good].tolist()} are not finite, their training diverged: "
+            "lower the learning rate (lr) or look at these clients' data"
         )
 
 

@@ -1,0 +1,103 @@
+"""DCFL: clusters that are drawn anew whenever the updates say that they no longer fit.
+
+Augello, Falzone, Lo Re: DCFL: Dynamic Clustered Federated Learning under Differential Privacy Settings.
+PerCom Workshops 2023.
+
+`info`: `dunn`, the index of the clusters this round was trained in (nan for one cluster); `reclustered`, whether new
+ones were adopted; `converged`, whether affinity propagation did (nan where it was not asked).
+
+Deviations: (1) similarity is -d**power, the preference a quantile of all similarities: the median, as in scikit-learn;
+damping is 0.5, then 0.9; where that does not converge either, the old clusters stay; (2) updates that are all equally
+far apart tell nothing apart (two always are): they are one cluster, scikit-learn would make each one its own; (3) l.17
+weighs by samples like FedAvg, Eq. 5 plainly as printed; (4) Eq. 5 speaks of client models, l.24 of cluster models:
+`new_models`; (5) with a share of the clients per round, which the paper leaves to the future, the participants are
+clustered, and an absent client follows the new model nearest to the one it had.
+"""
+
+import warnings
+from dataclasses import dataclass
+
+import torch
+from sklearn.base import ClusterMixin, clone
+from sklearn.cluster import AffinityPropagation
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from fedclust.algorithms.base import Info, State, cost, mean_by
+from fedclust.algorithms.fedavg import FedAvg
+from fedclust.federation import Federation
+from fedclust.geometry import KINDS, distance, dunn
+from fedclust.rng import key
+
+AFFINITY = AffinityPropagation(affinity="precomputed", max_iter=1000)
+DAMPING = (0.5, 0.9)  # the second where the first does not converge
+
+
+@dataclass(frozen=True)
+class DCFL(FedAvg):
+    """Augello et al. 2023, Algorithm 1."""
+
+    distance: str = "complete"
+    preference: float = 0.5  # quantile of the similarities: higher makes more clusters
+    power: float = 1.0
+    new_models: str = "clients"
+    recluster: str = "dunn"
+    estimator: ClusterMixin = AFFINITY
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("distance", KINDS),
+            ("new_models", ("clients", "clusters")),
+            ("recluster", ("dunn", "never")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {allowed}")
+        if not 0 <= self.preference <= 1:
+            raise ValueError(f"preference={self.preference}: a quantile from 0 to 1; 0.5 is the median")
+
+    def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
+        new, chosen, ends = self.average(state, fed, seed, t)  # Alg. 1 l.12-18
+        distances = distance(state.models[state.labels[chosen]], ends, self.distance)  # Alg. 1 l.20, Eq. 2  (n, n)
+        index = dunn(distances, state.labels[chosen])  # Alg. 1 l.21, Eq. 3
+        info = cost(state, chosen) | {"dunn": index, "reclustered": 0.0, "converged": float("nan")}
+        if self.recluster == "dunn" and (len(state.models) == 1 or index < 1):  # Alg. 1 l.22
+            found = self.cluster(distances, key(seed, "affinity", t) % 2**32)  # Alg. 1 l.23
+            info["converged"] = info["reclustered"] = float(found is not None)
+            if found is not None:
+                new = self.regroup(new, chosen, ends, found)  # Alg. 1 l.24-25
+        return new, info
+
+    def cluster(self, distances: Tensor, random_state: int) -> Tensor | None:
+        """Affinity propagation, (n, n) -> (n,); None where it does not converge."""
+        apart = distances[~torch.eye(len(distances), dtype=torch.bool)]
+        if len(distances) <= 2 or apart.max() - apart.min() <= 1e-6 * apart.max():
+            return torch.zeros(len(distances), dtype=torch.long)
+        similarity = -distances.double().pow(self.power)
+        preference = float(similarity.quantile(self.preference))
+        for damping in DAMPING:
+            estimator = clone(self.estimator).set_params(
+                damping=damping, preference=preference, random_state=random_state
+            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", ConvergenceWarning)
+                try:
+                    return torch.from_numpy(estimator.fit_predict(similarity.numpy()).astype("int64"))
+                except ConvergenceWarning:
+                    continue
+        return None
+
+    def regroup(self, state: State, chosen: Tensor, ends: Tensor, found: Tensor) -> State:
+        """The participants' new clusters and their models; `state` has the old ones after the round."""
+        members = ends if self.new_models == "clients" else state.models[state.labels[chosen]]
+        models = mean_by(members, found, torch.ones(len(found)), members[: int(found.max()) + 1])  # Eq. 5  (K, P)
+        labels = torch.cdist(state.models, models).argmin(1)[state.labels]  # whoever was absent; (K old, K) -> (N,)
+        return state._replace(models=models, labels=labels.index_copy(0, chosen, found))
+
+    def trains_newcomers(self, state: State) -> bool:
+        return True  # Alg. 1 l.7, also where there is only one cluster to join
+
+    def nearest(self, middle: Tensor, theta: Tensor, models: Tensor) -> Tensor:
+        """Eq. 6: as updates from W_G, the mean model (Alg. 1 l.6, l.19), newcomer and cluster models are compared."""
+        ends = torch.cat([models, theta])
+        distances = distance(middle.expand_as(ends), ends, self.distance)
+        return distances[len(models) :, : len(models)].argmin(1)  # Alg. 1 l.8  (n, K) -> (n,)

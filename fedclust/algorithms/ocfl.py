@@ -1,0 +1,91 @@
+"""OCFL: clients are clustered once, by what they learn alone, and every cluster is a federation of its own.
+
+Lu, Deng, Wu, Zhou, Ma: Federated Learning Based on OPTICS Clustering Optimization. Discrete Dynamics in Nature and
+Society 2022, 7151373.
+
+`info` of round 0 has what came before it: `found` clusters and `noise` points before the merge, and the cost of the
+training alone, one model down and up for every client, in the round's costs.
+
+Deviations: (1) the paper calls the training alone both "full" and one epoch: `pretrain` is a trainer of its own,
+without it the round's serves; (2) the metric of OPTICS is not named: Euclidean; noise points, which the paper would
+strip, are clusters of one client; (3) "similar clusters were combined": average linkage on the cosine (Eq. 1) of the
+clusters' mean updates; raw parameters are nearly parallel and chain up (`merge_on="parameters"`); (4) Algorithm 2
+starts from the initial model; (5) newcomers, of whom the paper does not speak, join as in `Method.admit`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from sklearn.base import ClusterMixin, clone
+from sklearn.cluster import OPTICS, AgglomerativeClustering
+from torch import Tensor
+
+from fedclust.algorithms.base import Info, State, Trainer, cost, mean_by, sample_within
+from fedclust.algorithms.fedavg import FedAvg
+from fedclust.federation import Federation
+from fedclust.geometry import cosine
+from fedclust.rng import key
+
+DENSITY = OPTICS(min_samples=2, xi=0.1)
+
+
+@dataclass(frozen=True)
+class OCFL(FedAvg):
+    """Lu et al. 2022, Algorithms 1 and 2."""
+
+    fraction: float = 0.1
+    pretrain: Trainer | None = None
+    estimator: ClusterMixin = DENSITY
+    merge: int | None = None
+    merge_on: str = "updates"
+
+    def __post_init__(self) -> None:
+        if self.merge_on not in ("updates", "parameters"):
+            raise ValueError(f"merge_on={self.merge_on!r}: must be 'updates' or 'parameters'")
+        if self.merge is not None and self.merge < 1:
+            raise ValueError(f"merge={self.merge}: the number of clusters to merge down to, at least 1, or None")
+
+    def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
+        order = fed.ids.argsort()  # OPTICS visits points in turn: by name, whatever their positions
+        alone = (self.pretrain or self.train)(theta.expand(len(fed), -1), fed, order, key(seed, "alone"), 0)  # Alg. 1
+        labels = found = cluster_parameters(alone, self.estimator)  # Alg. 1
+        if self.merge is not None:
+            labels = merge_clusters(alone - theta if self.merge_on == "updates" else alone, found, self.merge)
+        noise = (found.bincount() == 1).sum()
+        memory = {"alone": torch.ones(len(fed)), "found": found.max() + 1, "noise": noise}
+        return State(
+            theta.repeat(int(labels.max()) + 1, 1), torch.empty_like(labels).index_copy(0, order, labels), memory
+        )
+
+    def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
+        new, chosen, _ = self.average(state, fed, seed, t)  # Alg. 2
+        info = cost(state, chosen)
+        if "alone" in state.memory:  # the first round pays for what came before it
+            before = cost(state, torch.arange(len(state.memory["alone"])))
+            info = {name: info[name] + before[name] for name in info} | {"extra": before["down"]}
+            info |= {name: state.memory[name] for name in ("found", "noise")}
+        return new._replace(memory={}), info
+
+    def choose(self, state: State, fed: Federation, seed: int, t: int) -> Tensor:
+        return sample_within(fed, self.fraction, state.labels, seed, t)  # Alg. 2  m = max(frac N, 1), S_t
+
+
+def cluster_parameters(theta: Tensor, estimator: ClusterMixin) -> Tensor:
+    """Labels 0 .. K-1 of the rows (N, P) by any scikit-learn clusterer; noise (-1) becomes clusters of one."""
+    if len(theta) == 1:
+        return torch.zeros(1, dtype=torch.long)
+    with np.errstate(invalid="ignore", divide="ignore"):  # OPTICS divides distances, which may be zero
+        labels = torch.from_numpy(clone(estimator).fit_predict(theta.double().numpy()).astype("int64"))
+    noise = labels < 0
+    labels[noise] = labels.max() + 1 + torch.arange(int(noise.sum()))
+    return labels.unique(return_inverse=True)[1]
+
+
+def merge_clusters(vectors: Tensor, labels: Tensor, k: int) -> Tensor:
+    """Merges clusters by average linkage on the cosine of their mean vectors (OCFL Eq. 1) until k are left."""
+    if (count := int(labels.max()) + 1) <= k:
+        return labels
+    means = mean_by(vectors, labels, torch.ones(len(labels)), vectors[:count])  # (N, P) -> (K, P)
+    linkage = AgglomerativeClustering(n_clusters=k, metric="precomputed", linkage="average")
+    return torch.from_numpy(linkage.fit_predict((1 - cosine(means)).double().numpy()))[labels]
