@@ -22,7 +22,7 @@ from filelock import FileLock
 from torch import Tensor
 
 from fedclust import glyphs, sources
-from fedclust.sources import Arrays, Bytes, Decode, Source
+from fedclust.sources import Arrays, Decode, Source
 
 
 class DataUnavailable(RuntimeError):
@@ -57,7 +57,7 @@ class Dataset:
     def scaled(self, mean: Sequence[float], std: Sequence[float]) -> "Dataset":
         """The same images, to be normalised with this mean and deviation per channel."""
         if min(std) <= 0 or any(len(v) not in (1, self.shape[0]) for v in (mean, std)):
-            raise ValueError(f"mean={mean}, std={std}: one number, or {self.shape[0]} (one per channel), std above zero")
+            raise ValueError(f"mean={mean}, std={std}: must be 1 or {self.shape[0]} numbers each, with std above 0")
         return replace(self, mean=tuple(mean), std=tuple(std))
 
     def pooled(self) -> "Dataset":
@@ -81,6 +81,7 @@ class Spec:
 IDX = [f"{half}-{what}-ubyte" for half in ("train", "t10k") for what in ("images-idx3", "labels-idx1")]
 EMNIST = [f"emnist-bymerge-test-{what}-ubyte" for what in ("images-idx3", "labels-idx1")]
 CIFAR = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
+CLOTHES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 CIFAR_PNG = [*(f"{name}.png" for name in CIFAR), "train_lables.json", "test_lables.json"]
 
 SPECS = {
@@ -95,7 +96,7 @@ SPECS = {
         ),
     ),
     "fashion_mnist": Spec(
-        classes="T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot".split(","),
+        classes=CLOTHES,
         sizes=(60_000, 10_000),
         sha256="0d4cb3481198bde1be79772ffc4d10b0dd7b433838f2f169b80790157532b427",
         folders=(("FashionMNIST/raw", IDX, sources.idx_halves),),
@@ -109,7 +110,7 @@ SPECS = {
         ),
     ),
     "cifar10": Spec(
-        classes="airplane,automobile,bird,cat,deer,dog,frog,horse,ship,truck".split(","),
+        classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
         sizes=(50_000, 10_000),
         sha256="58faef7e467ee0860a93acdc9dcf6e90f83e3f55e8d4b7818f77d70931960668",
         folders=(
@@ -135,8 +136,8 @@ SPECS = {
 def load(name: str, *, root: str | Path | None = None, stand_in: str | None = None, **kw: Any) -> Dataset:
     """A data set by name: mnist, fashion_mnist, cifar10, emnist or glyphs.
 
-    Looks in the cache, below `root` (or FEDCLUST_DATA), then asks the sources. `stand_in` names the set to use, visibly,
-    when this one cannot be had; without it that is an error. `kw` is for glyphs, see `drawn`.
+    Looks in the cache and below `root` (or FEDCLUST_DATA), then asks the sources. `stand_in` names the set to use,
+    visibly, when this one cannot be had; without it that is an error. `kw` is for glyphs, see `drawn`.
     """
     names = (*SPECS, "glyphs")
     for value in (name, *([stand_in] if stand_in else [])):
@@ -203,18 +204,18 @@ def obtain(name: str, root: str | Path | None = None) -> Dataset:
 
 
 def status(root: str | Path | None = None) -> list[dict[str, str | int]]:
-    """Of each real set: "ready" (cached, hash right), "found" (files lie there) or "missing", the source and its bytes."""
+    """Of each real set: "ready" (cached, hash right), "found" (files lie there) or "missing"; its source, its bytes."""
     rows: list[dict[str, str | int]] = []
     for name, spec in SPECS.items():
         with locked(name) as scratch:
-            row: dict[str, str | int] = {"name": name, "state": "missing", "source": "", "bytes": 0, "sha256": spec.sha256}
+            row: dict[str, str | int] = {"name": name, "state": "missing", "source": "", "bytes": 0}
             if kept := cached(name):
                 row |= {"state": "ready", "source": kept.source, "bytes": cache_file(name).stat().st_size}
             for source in () if kept else local_sources(name, root):
                 with suppress(FileNotFoundError):
                     row |= {"bytes": sum(map(len, source.fetch(scratch))), "state": "found", "source": source.label}
                     break
-        rows.append(row)
+        rows.append(row | {"sha256": spec.sha256})
     return rows
 
 
@@ -234,7 +235,7 @@ def digest(arrays: Sequence[np.ndarray]) -> str:
     total = sha256()
     for array in arrays:
         total.update(repr(array.shape).encode())
-        total.update(np.ascontiguousarray(array))
+        total.update(np.ascontiguousarray(array).data)
     return total.hexdigest()
 
 
@@ -273,9 +274,9 @@ def cached(name: str) -> Dataset | None:
 def keep(name: str, arrays: Arrays, source: str) -> None:
     """Write the decoded copy. Under the lock, so one name for the unfinished file will do, and none are left behind."""
     part = cache_folder() / f"{name}.part"
-    content: dict[str, Bytes] = dict(zip(("x", "y", "x_test", "y_test"), arrays, strict=True))
+    x, y, x_test, y_test = arrays
     with part.open("wb") as file:
-        np.savez(file, source=np.array(source), **content)
+        np.savez(file, x=x, y=y, x_test=x_test, y_test=y_test, source=np.array(source))
     os.replace(part, cache_file(name))
 
 
@@ -289,7 +290,7 @@ def locked(name: str) -> Iterator[Path]:
         lock = FileLock(folder / f"{name}.lock")
         lock.acquire()
     except OSError as error:
-        raise DataUnavailable(f"cannot write to {folder} ({error}): let XDG_CACHE_HOME name a folder that can be") from error
+        raise DataUnavailable(f"cannot write to {folder} ({error}): let XDG_CACHE_HOME name another") from error
     try:
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()

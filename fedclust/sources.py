@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import Protocol
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -29,6 +29,10 @@ PATIENCE = 10  # seconds without an answer from an address
 Bytes = NDArray[np.uint8]
 Arrays = tuple[Bytes, Bytes, Bytes, Bytes]  # x, y, x_test, y_test
 Decode = Callable[[list[bytes]], Arrays]
+
+
+class Stream(Protocol):
+    def read(self, size: int, /) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ def download(addresses: Sequence[str]) -> bytes:
 # Readers of what came from outside: in memory, by name, within limits.
 
 
-def bounded(stream: IO[bytes], limit: int | None = None) -> bytes:
+def bounded(stream: Stream, limit: int | None = None) -> bytes:
     """All of a stream, unless it is too long to be honest."""
     limit = limit or LIMIT
     data = stream.read(limit + 1)
@@ -136,7 +140,7 @@ def bounded(stream: IO[bytes], limit: int | None = None) -> bytes:
 class Bounded:
     """The same for tarfile, which reads in blocks of its own choice."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: Stream) -> None:
         self.stream, self.left = stream, LIMIT
 
     def read(self, size: int) -> bytes:
@@ -181,7 +185,7 @@ def known(name: str, file_or_folder: bool) -> str:
 
 
 @contextmanager
-def tarred(archive: Path) -> Iterator[IO[bytes]]:
+def tarred(archive: Path) -> Iterator[Stream]:
     """The tar stream in a Debian package or a .tar.gz."""
     if archive.suffix == ".deb":
         with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", archive], stdout=subprocess.PIPE) as process:
@@ -228,15 +232,15 @@ def cifar_binary(parts: list[bytes]) -> Arrays:
 
 
 def cifar_python(parts: list[bytes]) -> Arrays:
-    """The edition that torchvision keeps is pickled: its opcodes are listed, never executed, and rewritten as binary."""
+    """The edition that torchvision keeps is pickled: its opcodes are listed, not executed, and rewritten as binary."""
     batches = []
     for part in parts:
         key, labels, pixels = "", bytearray(), b""
         for opcode, value, _ in pickletools.genops(part):
-            if opcode.name in ("BINSTRING", "SHORT_BINSTRING"):
+            if isinstance(value, str) and "STRING" in opcode.name:
                 key = value
-                pixels = max(pixels, value.encode("latin-1"), key=len)  # the longest string
-            elif opcode.name == "BININT1" and key == "labels":
+                pixels = max(pixels, value.encode("latin-1"), key=len)  # by far the longest string
+            elif isinstance(value, int) and opcode.name == "BININT1" and key == "labels":
                 labels.append(value)
         columns = np.frombuffer(labels, np.uint8)[:, None], np.frombuffer(pixels, np.uint8).reshape(-1, 3072)
         batches.append(np.concatenate(columns, 1).tobytes())
