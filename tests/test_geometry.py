@@ -181,12 +181,13 @@ def test_dunn_without_one_side():
     assert geometry.dunn(gaps, torch.tensor([2, 0, 1])) == math.inf
 
 
-def test_a_thousand_clients_in_two_seconds():
-    starts = torch.randn(1000, 20_000, generator=stream(0, "many"))
-    ends = starts + 1e-3 * torch.randn(1000, 20_000, generator=stream(1, "many"))
+def test_no_pair_loop():
+    """300 clients: at least 20 times faster than one pair at a time (400 of the 45,000 pairs are timed)."""
+    starts = torch.randn(300, 20_000, generator=stream(0, "many"))
+    ends = starts + 1e-3 * torch.randn(300, 20_000, generator=stream(1, "many"))
     times = []
-    for _ in range(2):
-        begin = time.perf_counter()
-        geometry.distance(starts, ends)
-        times.append(time.perf_counter() - begin)
-    assert min(times) < 2 * 2  # twice the time of two idle cores, for machines that are busy
+    for work in (lambda: loop(starts[:20], ends[:20]), lambda: geometry.distance(starts, ends)):
+        begin = time.process_time()
+        work()
+        times.append(time.process_time() - begin)
+    assert times[1] * 20 < times[0] * (300 * 300 / 2) / (20 * 20)
