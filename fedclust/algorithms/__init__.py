@@ -1,9 +1,31 @@
 """One file per method family."""
 
+from dataclasses import fields
+from typing import Any
+
 from fedclust.algorithms.base import Method, State, Trainer
+from fedclust.algorithms.cafa import ABFA, CAFA, CBCC
 from fedclust.algorithms.cfl import CFL
 from fedclust.algorithms.dcfl import DCFL
+from fedclust.algorithms.fedac import FedAC, FedACP
 from fedclust.algorithms.fedavg import FedAvg, FedProx, LocalOnly
 from fedclust.algorithms.ocfl import OCFL
 
-__all__ = ["CFL", "DCFL", "OCFL", "FedAvg", "FedProx", "LocalOnly", "Method", "State", "Trainer"]
+__all__ = [
+    "ABFA", "CAFA", "CBCC", "CFL", "DCFL", "OCFL", "FedAC", "FedACP", "FedAvg", "FedProx", "LocalOnly",
+    "Method", "State", "Trainer", "catalogue",
+]  # fmt: skip
+
+
+def catalogue() -> list[dict[str, Any]]:
+    """What `fedclust list` prints: of every method its name, its paper and its parameters with their defaults."""
+    methods = [thing for name in __all__ if isinstance(thing := globals()[name], type) and issubclass(thing, Method)]
+    return [
+        {
+            "name": method.__name__,
+            "paper": (method.__doc__ or "").splitlines()[0],
+            "parameters": {f.name: f.default for f in fields(method) if f.init and f.name != "train"},
+        }
+        for method in methods
+        if method is not Method
+    ]

@@ -1,0 +1,137 @@
+"""CBCC, ABFA and CAFA: weights for the clients of one global model.
+
+Zhang, Wang, Li, Cardiff, Ranaweera: Optimizing Federated Learning on Non-IID Data with Clustering and Model Sharing.
+
+All three are FedAvg with another `weigh`; the normalisation of Eqs. 10 and 11 is the one of the weighted mean. The
+sharing of models costs m (m - 1) transfers among a round's m clients, counted in `down`. `state.memory["cluster"]` has
+the CBCC cluster of each client; `info` has the costs only, the stages of a round are the functions below.
+
+Deviations: (1) newcomers, of whom the paper does not speak, are clustered with all others when they come; (2) there are
+no more clusters than different vectors: a larger k has no silhouette, clients that are all alike are one cluster;
+(3) where no shared model gets anything right, all accuracy weights are equal; (4) equally large clusters: Eq. 7 takes
+the first of them; (5) a client also evaluates its own model, as in the listing (l.13), the text says "received".
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from sklearn.cluster import KMeans
+from sklearn.metrics import silhouette_score
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from fedclust.algorithms.base import Info, State
+from fedclust.algorithms.fedavg import FedAvg
+from fedclust.federation import Federation
+from fedclust.metrics import evaluate
+from fedclust.models import Model
+from fedclust.rng import key
+
+
+def class_frequencies(fed: Federation) -> Tensor:
+    """Share of each class in each client's training samples, (N, classes)."""
+    counts = (one_hot(fed.y, fed.classes) * fed.mask[..., None]).sum(1)  # (N, M, classes) -> (N, classes)
+    return counts.double() / counts.sum(1, keepdim=True).clamp_min(1)  # Eqs. 1, 2
+
+
+def kmeans(vectors: np.ndarray, k: int, seed: int) -> np.ndarray:
+    return KMeans(k, n_init=10, random_state=key(seed, "kmeans", k) % 2**32).fit(vectors).labels_  # Eq. 6
+
+
+def best_k(vectors: Tensor, seed: int = 0) -> tuple[int, dict[int, float]]:
+    """The number of clusters with the best mean silhouette, and that of every k from 2 to n - 1."""
+    v = ordered(vectors)[0]
+    last = min(len(v) - 1, len(np.unique(v, axis=0)))
+    scores = {k: float(silhouette_score(v, kmeans(v, k, seed))) for k in range(2, last + 1)}  # Eqs. 3, 4
+    return max(scores, key=scores.__getitem__, default=1), scores  # Eq. 5
+
+
+def cbcc(vectors: Tensor, k: int | None = None, seed: int = 0) -> Tensor:
+    """Cluster of each client, (N, classes) -> (N,): k of them, or as many as the silhouette says."""
+    if k is not None and not 1 <= k <= len(vectors):
+        raise ValueError(f"clusters={k}: must be from 1 to the number of clients, {len(vectors)}, or None (silhouette)")
+    v, order = ordered(vectors)
+    k = min(k or best_k(vectors, seed)[0], len(np.unique(v, axis=0)))
+    labels = np.empty(len(v), dtype=np.int64)
+    labels[order] = kmeans(v, k, seed)
+    return torch.from_numpy(labels)
+
+
+def ordered(vectors: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Rows in an order of their own, so that k-means does not depend on the order of the clients."""
+    v = vectors.cpu().double().numpy()
+    order = np.lexsort(v.T)
+    return v[order], order
+
+
+def iid(labels: Tensor) -> Tensor:
+    """Which clients count as IID: those of the largest cluster, (N,) bool."""
+    return labels == labels.bincount().argmax()  # Eq. 7
+
+
+def cluster_weights(labels: Tensor) -> Tensor:
+    """A client weighs what its cluster has of all clients, (N,)."""
+    return labels.bincount()[labels].double() / len(labels)  # Eq. 8
+
+
+def shared_accuracy(model: Model, theta: Tensor, fed: Federation) -> Tensor:
+    """Accuracy of each model on the validation samples of each client, (m, P) -> (m, m)."""
+    nobody = torch.zeros(len(fed), dtype=torch.long)
+    return torch.stack([evaluate(model, row[None], nobody, fed, "val")[0] for row in theta])
+
+
+def accuracy_weights(accuracy: Tensor, sizes: Tensor) -> Tensor:
+    """Mean accuracy over the clients, weighted by their validation samples, as shares of 1: (m, m), (m,) -> (m,)."""
+    mean = accuracy.nan_to_num().double() @ sizes.double() / sizes.sum().clamp_min(1)  # Eq. 9
+    return mean / mean.sum() if mean.any() else torch.full_like(mean, 1 / len(mean))  # Eq. 10
+
+
+@dataclass(frozen=True)
+class CBCC(FedAvg):
+    """Zhang et al., Sec. III-A: a client weighs as much as its cluster of similar class frequencies is large."""
+
+    fraction: float = 0.3
+    weighted: bool = field(default=False, init=False)
+    clusters: int | None = None  # None: by silhouette
+
+    def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
+        return self.cluster(super().init(theta, fed, seed), fed, seed)
+
+    def admit(self, state: State, fed: Federation, seed: int) -> State:
+        return self.cluster(super().admit(state, fed, seed), fed, seed)
+
+    def cluster(self, state: State, fed: Federation, seed: int) -> State:
+        labels = cbcc(class_frequencies(fed), self.clusters, seed)  # Alg. 1 l.2-3
+        return state._replace(memory={**state.memory, "cluster": labels})
+
+    def weigh(self, state: State, theta: Tensor, fed: Federation, chosen: Tensor) -> Tensor:
+        return cluster_weights(state.memory["cluster"])[chosen]  # Alg. 1 l.4, l.8-9
+
+
+@dataclass(frozen=True)
+class ABFA(FedAvg):
+    """Zhang et al., Sec. III-B: a client weighs as much as its model gets right on the round's validation samples."""
+
+    fraction: float = 0.3
+    weighted: bool = field(default=False, init=False)
+
+    def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
+        state, info = super().step(state, fed, seed, t)
+        shared = info["up"] * (info["up"] - 1)  # each model to every other client of the round
+        size = info["bytes"] / (info["down"] + info["up"])
+        return state, info | {"down": info["down"] + shared, "bytes": info["bytes"] + shared * size}
+
+    def weigh(self, state: State, theta: Tensor, fed: Federation, chosen: Tensor) -> Tensor:
+        present = fed.take(chosen)
+        accuracy = shared_accuracy(self.train.model, theta, present)  # Alg. 1 l.13
+        return accuracy_weights(accuracy, present.half("val")[2].sum(1))  # Alg. 1 l.14
+
+
+@dataclass(frozen=True)
+class CAFA(CBCC, ABFA):
+    """Zhang et al., Algorithm 1: the product of the weights of CBCC and ABFA."""
+
+    def weigh(self, state: State, theta: Tensor, fed: Federation, chosen: Tensor) -> Tensor:
+        clusters = CBCC.weigh(self, state, theta, fed, chosen)
+        return clusters * ABFA.weigh(self, state, theta, fed, chosen)  # Alg. 1 l.16-18, Eq. 11
