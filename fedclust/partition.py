@@ -269,7 +269,7 @@ def _mix(
             spare = kinds.sum() - classes
             _demand(spare >= 0, f"{kinds.sum()} shards of {classes} classes: ask for more clients or classes for each")
             left = 1 + rng.multinomial(spare, np.full(classes, 1 / classes))
-            for i in np.repeat(np.arange(other), kinds):  # a class that the client has comes last
+            for i in np.repeat(np.arange(other), kinds).tolist():  # a class that the client has comes last
                 most = np.where(left > 0, left + rng.random(classes) - kinds.sum() * weights[i], -np.inf).argmax()
                 weights[i, most] += 1
                 left[most] -= 1
