@@ -271,7 +271,9 @@ def write(path: Path, how: Any) -> None:
 
 
 def root() -> Path:
-    """The project: where `papers/` stands beside the package, else the working folder."""
+    """The project: FEDCLUST_ROOT, or where `papers/` stands beside the package, else the working folder."""
+    if given := os.environ.get("FEDCLUST_ROOT"):
+        return Path(given).resolve()
     here = Path(__file__).resolve().parents[1]
     return here if (here / "papers").is_dir() else Path.cwd()
 

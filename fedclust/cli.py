@@ -1,0 +1,243 @@
+"""The command line: fedclust data | list | replicate | report | site | notebooks | doctor."""
+
+import argparse
+import ast
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+TIERS = ("smoke", "quick", "paper")
+INTERRUPTED = 130  # what a shell expects of a program that Ctrl-C ended
+QUIET = 10.0  # seconds between two lines of progress where lines cannot be overwritten
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end the same way: children first
+    try:
+        return args.run(args)
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on from here", file=sys.stderr)
+        return INTERRUPTED
+    except (ValueError, OSError) as error:
+        print(f"fedclust: {error}", file=sys.stderr)
+        return 2
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser("fedclust", description="Five papers on clustered federated learning, replicated.")
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+
+    def command(run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(run.__name__.rstrip("_"), help=text, description=text)
+        added.set_defaults(run=run)
+        return added
+
+    add = command(data, "fetch the real data sets and say where each came from").add_argument
+    add("names", nargs="*", metavar="NAME", help="mnist, fashion_mnist, cifar10, emnist; all by default")
+    command(list_, "the methods with their parameters, and the papers")
+    add = command(replicate, "run papers' notebooks; what has not changed is not trained again").add_argument
+    add("keys", nargs="+", metavar="KEY", help="dcfl, ocfl, fedac, joint, cafa; or all")
+    add("--tier", choices=TIERS, default="quick", help="smoke: seconds, stand-in data; paper: the paper's own sizes")
+    add("--seeds", metavar="N", help="how many seeds, or which: 0,1,2")
+    add("--jobs", metavar="N", help="worker processes")
+    add("--backend", metavar="NAME", help="loky, or ray for a cluster")
+    add("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a value to change: goes to build/")
+    for run, text in (
+        (report, "fill the scoreboard: README and figures/<tier>/"),
+        (site, "static pages in build/site"),
+    ):
+        command(run, text).add_argument("--tier", choices=TIERS, help="all that are there by default")
+    command(notebooks, "bring the clean .ipynb pairs in step with replications/*.py")
+    command(doctor, "what works on this machine and what is missing")
+    return top
+
+
+def data(args: argparse.Namespace) -> int:
+    from fedclust import datasets
+
+    missing = 0
+    for name in args.names or [str(row["name"]) for row in datasets.status()]:
+        try:
+            found = datasets.load(name)
+        except OSError as error:
+            missing += 1
+            print(f"{name}: {error}", file=sys.stderr)
+            continue
+        count = len(found.y) + len(found.y_test)
+        size = "x".join(map(str, found.shape))
+        print(f"{name:14} {count:>7,} images {size:8} {len(found.classes)} classes  {found.source}")
+    return 1 if missing else 0
+
+
+def list_(args: argparse.Namespace) -> int:
+    from dataclasses import MISSING
+
+    from fedclust import algorithms, papers
+    from fedclust.experiments import root
+
+    for method in algorithms.catalogue():
+        given = {n: "(needed)" if v is MISSING else f"{v!r}" for n, v in method["parameters"].items()}
+        print(f"{method['name']:10} {method['paper']}")
+        print(f"{'':10} {', '.join(f'{n}={v}' for n, v in given.items()) or 'no parameters'}")
+    for key in papers.keys():  # noqa: SIM118  a module
+        about = papers.load(key).about
+        tiers = [t for t in TIERS if (root() / "replications" / "executed" / t / f"{key}.ipynb").exists()]
+        print(f"\n{key:10} {about['title']} ({about['venue']}, {about['year']})")
+        print(f"{'':10} executed at tiers: {', '.join(tiers) or 'none yet'}")
+    return 0
+
+
+def replicate(args: argparse.Namespace) -> int:
+    from fedclust import notebooks as books
+    from fedclust import papers
+    from fedclust.experiments import digest, root
+
+    keys = list(dict.fromkeys(k for key in args.keys for k in (books.keys() if key == "all" else [key])))
+    asked = {name: literal(value) for name, value in args.p}
+    run = {"tier": args.tier, "seeds": args.seeds, "jobs": args.jobs, "backend": args.backend}
+    run = {name: literal(value) for name, value in run.items() if value is not None}
+    if isinstance(run.get("seeds"), tuple):
+        run["seeds"] = list(run["seeds"])
+    failed = []
+    for key in keys:
+        usual = papers.load(key).at(args.tier)
+        changed = {n: v for n, v in asked.items() if v is not None and n not in papers.RUN and usual.get(n) != v}
+        place = (
+            root() / "build" / f"executed/changed-{digest(changed)[:8]}"
+            if changed
+            else root() / "replications/executed"
+        )
+        if args.tier == "paper":
+            print(f"{key}: {estimate(key)}", file=sys.stderr)
+        started, line = time.monotonic(), Line(key)
+        try:
+            made = books.execute(key, {**run, **asked}, place / args.tier, line)
+        except books.NotebookFailed as error:
+            line.end()
+            print(f"{key}: {error}", file=sys.stderr)
+            failed.append(key)
+            continue
+        line.end()
+        print(f"{key}: {time.monotonic() - started:.0f} s, {os.path.relpath(made)}")
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def literal(text: str) -> Any:
+    """As Python reads it, else as text."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def estimate(key: str) -> str:
+    """What the paper's own sizes cost when they were last run here or where they were shipped from."""
+    import json
+
+    from fedclust.experiments import root
+
+    try:
+        about = json.loads((root() / "figures" / "paper" / key / "run.json").read_text())
+        hours = about["cost"]["cpu_seconds"] / 3600
+        return f"about {hours:.1f} processor hours if nothing is cached (as measured, {about['host']['cores']} cores)"
+    except (OSError, ValueError, KeyError):
+        return "not measured yet at this size: hours; the time left is shown once the first rounds are done"
+
+
+class Line:
+    """Progress: one line that is overwritten on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, key: str):
+        self.key, self.last, self.tty = key, -QUIET, sys.stderr.isatty()
+
+    def __call__(self, text: str) -> None:
+        moving = text.startswith("trial ")
+        if self.tty:
+            print(f"\r\033[K{self.key}  {text}", end="" if moving else "\n", file=sys.stderr, flush=True)
+        elif not moving or time.monotonic() - self.last >= QUIET:
+            self.last = time.monotonic() if moving else self.last
+            print(f"{self.key}  {text}", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self.tty:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def report(args: argparse.Namespace) -> int:
+    from fedclust import scoreboard
+
+    for path in scoreboard.publish([args.tier] if args.tier else TIERS[1:]):
+        print(os.path.relpath(path))
+    return 0
+
+
+def site(args: argparse.Namespace) -> int:
+    from fedclust import site as pages
+
+    print(os.path.relpath(pages.build([args.tier] if args.tier else TIERS[1:])))
+    return 0
+
+
+def notebooks(args: argparse.Namespace) -> int:
+    from fedclust import notebooks as books
+
+    for key in books.keys():  # noqa: SIM118  a module
+        print(os.path.relpath(books.pair(key)))
+    return 0
+
+
+def doctor(args: argparse.Namespace) -> int:
+    import platform
+    import shutil
+    from importlib.metadata import PackageNotFoundError, version
+    from importlib.util import find_spec
+
+    from fedclust.experiments import root
+
+    wrong = []
+    print(f"python         {platform.python_version()}  {sys.executable}")
+    for name in (
+        "torch",
+        "torchvision",
+        "numpy",
+        "scikit-learn",
+        "opacus",
+        "pandas",
+        "papermill",
+        "jupytext",
+        "ipykernel",
+    ):
+        try:
+            __import__({"scikit-learn": "sklearn"}.get(name, name))
+            print(f"{name:14} {version(name)}")
+        except (ImportError, PackageNotFoundError, RuntimeError) as error:
+            wrong.append(f"{name} cannot be imported ({error}): make setup")
+    import torch
+
+    fast = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "none"
+    print(f"processor      {os.cpu_count()} cores, torch uses {torch.get_num_threads()}; accelerator: {fast}")
+    print(f"ray            {'installed' if find_spec('ray') else 'not installed: only needed for --backend ray'}")
+    from fedclust import datasets
+
+    for row in datasets.status():
+        print(f"data           {row['name']:14} {row['state']:8} {row['source']}")
+        if row["state"] == "missing":
+            wrong.append(f"{row['name']} is not here yet: fedclust data {row['name']}")
+    kept = [path.stat().st_size for path in (root() / ".fedclust").rglob("*") if path.is_file()]
+    free = shutil.disk_usage(root()).free
+    print(f"cache          {len(kept)} files, {sum(kept) / 1e6:.1f} MB; {free / 1e9:.0f} GB free")
+    if free < 1e9:
+        wrong.append("less than 1 GB is free on this disk")
+    for line in wrong:
+        print(f"!  {line}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

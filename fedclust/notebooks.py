@@ -1,0 +1,206 @@
+"""Replications as notebooks: `replications/<key>.py` is the source, its clean `.ipynb` pair is derived from it,
+executed copies are kept per tier. What varies without meaning anything is taken out: a rerun's diff shows numbers.
+"""
+
+import hashlib
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import nbformat
+from nbformat import NotebookNode
+
+from fedclust.experiments import root, write
+
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+HERE = "fedclust-this-python"  # a kernel that is this interpreter, whatever kernels are installed under other names
+PULSE = 0.5  # seconds between two looks at the progress
+
+
+class NotebookFailed(RuntimeError):
+    """A cell failed; the message says which and why, in short."""
+
+
+def keys() -> list[str]:
+    return sorted(path.stem for path in (root() / "replications").glob("*.py"))
+
+
+def read(key: str) -> NotebookNode:
+    """The notebook that a source stands for, without outputs."""
+    path = root() / "replications" / f"{key}.py"
+    if not path.exists():
+        raise FileNotFoundError(f"no replication {key!r}: there are {', '.join(keys()) or 'none'}")
+    return tidy(jupytext.read(path, fmt="py:percent"))
+
+
+def text(notebook: NotebookNode) -> str:
+    return json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def pair(key: str) -> Path:
+    """Bring replications/<key>.ipynb in step with its source."""
+    target, content = root() / "replications" / f"{key}.ipynb", text(read(key))
+    if not target.exists() or target.read_text(encoding="utf-8") != content:
+        write(target, lambda path: path.write_text(content, encoding="utf-8"))
+    return target
+
+
+def tidy(notebook: NotebookNode) -> NotebookNode:
+    """Without what varies: times, machine, paths, warnings, how output happened to be cut. Ids follow content."""
+    notebook.metadata = {
+        "jupytext": {"formats": "ipynb,py:percent"},
+        "kernelspec": KERNEL,
+        "language_info": {"name": "python"},
+    }
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    seen: dict[str, int] = {}
+    for cell in notebook.cells:
+        tags = cell.metadata.get("tags")
+        cell.metadata = {"tags": tags} if tags else {}
+        if tags == ["injected-parameters"]:  # how many workers there are changes no number
+            lines = cell.source.splitlines()
+            cell.source = "\n".join(line for line in lines if not re.match(r"(jobs|backend) = ", line))
+        name = hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:8]
+        seen[name] = seen.get(name, 0) + 1
+        cell.id = name if seen[name] == 1 else f"{name}-{seen[name]}"
+        if cell.cell_type == "code":
+            cell.outputs = [plain(output) for output in joined(cell.outputs)]
+    return notebook
+
+
+def joined(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    """Printed text in one piece; warnings and progress go to the terminal, not into the article."""
+    kept: list[NotebookNode] = []
+    for output in outputs:
+        if output.output_type == "stream" and output.name == "stderr":
+            continue
+        if output.output_type == "stream" and kept and kept[-1].output_type == "stream":
+            kept[-1].text += output.text
+        else:
+            kept.append(output)
+    return kept
+
+
+def plain(output: NotebookNode) -> NotebookNode:
+    """Without this machine's paths and memory addresses."""
+    for part in (output, output.get("data", {})):
+        for kind, content in part.items():
+            if isinstance(content, str) and not kind.startswith("image/"):
+                part[kind] = re.sub(r"\bat 0x[0-9a-f]+", "at 0x0", content.replace(f"{root()}{os.sep}", ""))
+    if "metadata" in output:
+        output.metadata = {}
+    return output
+
+
+def execute(key: str, parameters: dict[str, Any], out: Path, say: Callable[[str], None]) -> Path:
+    """Run a notebook with these parameters into `out`/<key>.ipynb.
+
+    `say` gets the progress and the warnings. If a cell fails, the last good notebook stays, the failed one is put
+    beside it as <key>.failed.ipynb, and `NotebookFailed` says why.
+    """
+    notebook = read(key)
+    good, failed = out / f"{key}.ipynb", out / f"{key}.failed.ipynb"
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="fedclust-", ignore_cleanup_errors=True) as scratch:
+        given, made, progress = (Path(scratch) / name for name in ("given.ipynb", "made.ipynb", "progress"))
+        given.write_text(text(notebook), encoding="utf-8")
+        progress.touch()
+        with environment(FEDCLUST_PROGRESS=str(progress), JUPYTER_PATH=str(kernel(Path(scratch)))):
+            error = in_background(lambda: papermill(given, made, parameters), lambda: tell(progress, say))
+        done = nbformat.read(made, as_version=4) if made.exists() else notebook
+        for warning in dict.fromkeys(warnings(done)):
+            say(warning)
+        if error is None:
+            write(good, lambda path: path.write_text(text(tidy(done)), encoding="utf-8"))
+            failed.unlink(missing_ok=True)
+            return good
+        write(failed, lambda path: path.write_text(text(tidy(done)), encoding="utf-8"))
+    name, value = getattr(error, "ename", type(error).__name__), getattr(error, "evalue", str(error))
+    cell = getattr(error, "exec_count", None)
+    where = f"cell [{cell}] stopped with " if cell else ""
+    raise NotebookFailed(f"{where}{name}: {value}\n(the notebook so far: {failed})") from error
+
+
+def papermill(given: Path, made: Path, parameters: dict[str, Any]) -> None:
+    import logging
+
+    from papermill import execute_notebook
+
+    logging.getLogger("papermill").setLevel(logging.ERROR)  # the notebook itself says what is wrong with a parameter
+    execute_notebook(given, made, parameters, kernel_name=HERE, cwd=root(), progress_bar=False)
+
+
+def in_background(work: Callable[[], None], look: Callable[[], None]) -> BaseException | None:
+    """Do the work in a thread and keep looking; its error, if any. An interrupt ends kernel and workers."""
+    errors: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=guarded, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(PULSE)
+            look()
+    except BaseException:
+        kill_children()
+        raise
+    return errors[0] if errors else None
+
+
+def kill_children() -> None:
+    """Everything this process started, workers included."""
+    import psutil
+
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            child.send_signal(signal.SIGKILL)
+
+
+def kernel(folder: Path) -> Path:
+    """A kernel specification for this very interpreter."""
+    spec = folder / "kernels" / HERE
+    spec.mkdir(parents=True)
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (spec / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": HERE, "language": "python"}))
+    return folder
+
+
+def tell(progress: Path, say: Callable[[str], None]) -> None:
+    """Say the last line of the progress file, once."""
+    lines = progress.read_text().splitlines()
+    if lines:
+        progress.write_text("")
+        say(lines[-1])
+
+
+def warnings(notebook: NotebookNode) -> Iterator[str]:
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if output.output_type == "stream" and output.name == "stderr":
+                yield from (line for line in output.text.splitlines() if line.strip())
+
+
+@contextmanager
+def environment(**values: str) -> Iterator[None]:
+    """Environment variables for a while."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
