@@ -51,7 +51,11 @@ def run(
     if path is not None and path.exists():
         state, book, done = restore(path, about)
     else:
-        state, book, done = algorithm.init(model.init(seed).to(fed.x.dtype), fed, seed), Book(), 0
+        book, done = Book(), 0
+        try:
+            state = algorithm.init(model.init(seed).to(fed.x.dtype), fed, seed)
+        except FloatingPointError as error:
+            raise FloatingPointError(f"before round 0: {error}") from error
     saved = time.monotonic()
     for t in range(rounds):
         for event in events:
