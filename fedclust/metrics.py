@@ -72,3 +72,16 @@ def rounds_to(record: pd.DataFrame, metric: str, threshold: float) -> pd.DataFra
         hit = run[run.value >= threshold]["round"]
         rows.append((algorithm, seed, int(hit.min() if len(hit) else run["round"].max()), not len(hit)))
     return pd.DataFrame(rows, columns=["algorithm", "seed", "round", "censored"])
+
+
+def regrouped(record: pd.DataFrame) -> pd.DataFrame:
+    """Per algorithm, seed and round: 1 where the clients that were there before are divided in another way, else 0."""
+    rows = record[(record.metric == "accuracy") & (record.client >= 0)]
+    found = []
+    for (algorithm, seed), run in rows.groupby(["algorithm", "seed"], observed=True):
+        labels = run.pivot(index="client", columns="round", values="cluster")
+        for before, now in zip(labels.columns[:-1], labels.columns[1:], strict=True):
+            both = labels[[before, now]].dropna()
+            same = adjusted_rand_score(both[before], both[now]) == 1
+            found.append((algorithm, seed, now, float(not same)))
+    return pd.DataFrame(found, columns=["algorithm", "seed", "round", "regrouped"])

@@ -161,6 +161,24 @@ def heat(
             ax.text(j + 0.5, i + 0.5, text, size=size, ha="center", va="center", color=ink)
 
 
+def arrows(ax: Axes, starts: Any, ends: Any, names: Sequence[str]) -> None:
+    """Updates as arrows in the plane, both ends named: "AB" goes from A to B. The gap between two ends is dotted."""
+    starts, ends = np.asarray(starts, dtype=float), np.asarray(ends, dtype=float)
+    middle = np.concatenate([starts, ends]).mean(0)
+    for k, (a, b, name) in enumerate(zip(starts, ends, names, strict=True)):
+        ax.annotate("", b, a, arrowprops={"arrowstyle": "-|>", "color": PALETTE[k + 1], "lw": 1.8, "shrinkA": 0, "shrinkB": 0})
+        for point, letter in ((a, name[0]), (b, name[1])):
+            away = (point - middle) / max(float(np.linalg.norm(point - middle)), 1e-9)
+            ax.annotate(letter, point, away * 8, textcoords="offset points", ha="center", va="center")
+    ax.plot(*np.stack(ends).T, color=GREY, ls=":", lw=1.2)
+    ax.plot(*np.concatenate([starts, ends]).T, ls="", marker="o", ms=3, color="black")
+    ax.margins(0.2)
+    ax.set_aspect("equal", "datalim")
+    ax.grid(False)
+    ax.set(xticks=[], yticks=[])
+    ax.spines[:].set_visible(False)
+
+
 def versus(
     ax: Axes, names: Sequence[str], ours: Sequence[float], low: Sequence[float], high: Sequence[float],
     paper: Sequence[float | None], *, xlabel: str = "", ours_label: str = "ours, 95 % interval", k: int = 1,

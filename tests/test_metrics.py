@@ -67,3 +67,11 @@ def test_rounds_to_says_when_it_never_got_there():
     table = metrics.rounds_to(both, "accuracy", 0.5).set_index("seed")
     assert table.loc[0, "round"] == 1 and not table.loc[0, "censored"]
     assert table.loc[1, "round"] == 3 and table.loc[1, "censored"]
+
+
+def test_regrouped_ignores_names_and_newcomers():
+    """{01}{2} -> the same under other names and a newcomer: no; -> {0}{12}: yes."""
+    columns = ["algorithm", "seed", "round", "client", "group", "cluster", "metric", "value"]
+    clusters = [{0: 0, 1: 0, 2: 1}, {0: 5, 1: 5, 2: 3, 3: 3}, {0: 5, 1: 3, 2: 3, 3: 5}]
+    rows = [("M", 0, t, i, i, k, "accuracy", 0.5) for t, labels in enumerate(clusters) for i, k in labels.items()]
+    assert metrics.regrouped(pd.DataFrame(rows, columns=columns)).regrouped.tolist() == [0, 1]
