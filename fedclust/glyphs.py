@@ -16,7 +16,7 @@ FACES = (
     *("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSansMono", "DejaVuSerif", "DejaVuSerif-Italic"),
     *("STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "cmr10", "cmb10", "cmss10", "cmtt10", "cmti10"),
 )
-FINE = 56  # pixels of the fine drawing that all samples of a character in a face are taken from
+FINE = 64  # pixels of the fine drawing that all samples of a character in a face are taken from
 WEIGHTS = 3  # stroke weights: as designed, thickened, thickened twice
 CHUNK = 2048  # samples drawn at a time; part of what a seed means
 
@@ -71,7 +71,7 @@ def sample(fine: Tensor, y: Tensor, size: int, draws: torch.Generator) -> Tensor
 
     face = torch.randint(fine.shape[1], (n,), generator=draws)
     weight = torch.randint(fine.shape[2], (n,), generator=draws)
-    wide, high = uniform(0.8, 1.25), uniform(0.8, 1.25)
+    wide, high = uniform(0.95, 1.45), uniform(0.95, 1.45)
     slant, turn = uniform(-0.35, 0.35), uniform(-0.2, 0.2)
     cos, sin, zero = turn.cos(), turn.sin(), torch.zeros(n)
     stretch = torch.stack([1 / wide, slant, zero, 1 / high], 1).view(n, 2, 2)
