@@ -166,7 +166,8 @@ def arrows(ax: Axes, starts: Any, ends: Any, names: Sequence[str]) -> None:
     starts, ends = np.asarray(starts, dtype=float), np.asarray(ends, dtype=float)
     middle = np.concatenate([starts, ends]).mean(0)
     for k, (a, b, name) in enumerate(zip(starts, ends, names, strict=True)):
-        ax.annotate("", b, a, arrowprops={"arrowstyle": "-|>", "color": PALETTE[k + 1], "lw": 1.8, "shrinkA": 0, "shrinkB": 0})
+        shape = {"arrowstyle": "-|>", "color": PALETTE[k + 1], "lw": 1.8, "shrinkA": 0, "shrinkB": 0}
+        ax.annotate("", b, a, arrowprops=shape)
         for point, letter in ((a, name[0]), (b, name[1])):
             away = (point - middle) / max(float(np.linalg.norm(point - middle)), 1e-9)
             ax.annotate(letter, point, away * 8, textcoords="offset points", ha="center", va="center")

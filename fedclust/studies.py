@@ -13,7 +13,7 @@ import pandas as pd
 import sklearn.cluster
 import torch
 
-from fedclust import algorithms, datasets, models, partition, privacy, scenario
+from fedclust import algorithms, datasets, geometry, models, partition, privacy, scenario
 from fedclust.algorithms.base import Method, Trainer
 from fedclust.datasets import Dataset
 from fedclust.federation import Federation
@@ -124,3 +124,37 @@ def _federation(data: str, split: str, seed: int) -> Federation:
 def one_thread() -> None:
     """Trials are spread over processes: more threads would only fight for the same cores."""
     torch.set_num_threads(1)
+
+
+# --- the papers' smaller measurements --------------------------------------------------------------------------------
+
+
+def pairs(settings: Settings, seed: int, checkpoint: str | None = None, progress: Progress = None) -> pd.DataFrame:
+    """DCFL: how far apart clients' updates are by each distance after `rounds` rounds, and how far apart their data.
+
+    One row per pair and distance: `angle`, between the rotations (0 to 180 degrees); `labels`, the total variation
+    distance of the label mixes; `together`, whether both are in one cluster.
+    """
+    fed = federation(settings, seed)
+    model = network(settings, fed)
+    algorithm, rounds = method(settings, model), settings["rounds"]
+    state = algorithm.init(model.init(seed), fed, seed)
+    for t in range(rounds):
+        state, _ = algorithm.step(state, fed, seed, t)
+        if progress is not None:
+            progress(t + 1, rounds)
+    starts = state.models[state.labels]
+    ends = algorithm.train(starts, fed, torch.arange(len(fed)), seed, rounds)
+    assert fed.angle is not None
+    turned = (fed.angle[:, None] - fed.angle).abs()
+    mix = partition.class_counts(fed) / fed.sizes[:, None]
+    columns = {
+        "angle": torch.minimum(turned, 360 - turned),
+        "labels": (mix[:, None] - mix).abs().sum(2) / 2,  # (N, 1, classes) - (N, classes) -> (N, N)
+        "together": (state.labels[:, None] == state.labels).float(),
+    }
+    i, j = torch.triu_indices(len(fed), len(fed), 1)
+    common = {"algorithm": type(algorithm).__name__, "seed": seed, "round": rounds, "client": i, "other": j}
+    common |= {name: values[i, j] for name, values in columns.items()}
+    kinds = {kind: geometry.distance(starts, ends, kind)[i, j] for kind in geometry.KINDS}
+    return pd.concat([pd.DataFrame(common | {"metric": kind, "value": d}) for kind, d in kinds.items()])
