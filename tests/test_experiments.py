@@ -169,7 +169,7 @@ def test_shipped_records_are_taken_as_they_are(tmp_path, monkeypatch):
 
 
 def test_progress_is_told(tmp_path, monkeypatch):
-    log = tmp_path / "progress"
+    log = tmp_path / "told"
     monkeypatch.setenv("FEDCLUST_PROGRESS", str(log))
     go([small()], tmp_path)
     lines = log.read_text().splitlines()
