@@ -76,10 +76,16 @@ def cluster_parameters(theta: Tensor, estimator: ClusterMixin) -> Tensor:
     if len(theta) == 1:
         return torch.zeros(1, dtype=torch.long)
     with np.errstate(invalid="ignore", divide="ignore"):  # OPTICS divides distances, which may be zero
-        labels = torch.from_numpy(clone(estimator).fit_predict(theta.double().numpy()).astype("int64"))
+        labels = torch.from_numpy(clone(estimator).fit_predict(coordinates(theta).numpy()).astype("int64"))
     noise = labels < 0
     labels[noise] = labels.max() + 1 + torch.arange(int(noise.sum()))
     return labels.unique(return_inverse=True)[1]
+
+
+def coordinates(theta: Tensor) -> Tensor:
+    """N vectors in the N dimensions they span: all lengths and angles as before, and no clusterer sees millions of columns."""
+    theta = theta.double()
+    return theta if theta.shape[1] <= len(theta) else torch.linalg.qr(theta.mT, mode="r").R.mT  # (N, P) -> (N, N)
 
 
 def merge_clusters(vectors: Tensor, labels: Tensor, k: int) -> Tensor:
