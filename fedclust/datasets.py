@@ -56,7 +56,7 @@ class Dataset:
 
     def scaled(self, mean: Sequence[float], std: Sequence[float]) -> "Dataset":
         """The same images, to be normalised with this mean and deviation per channel."""
-        if min(std) <= 0 or any(len(v) not in (1, self.shape[0]) for v in (mean, std)):
+        if any(len(v) not in (1, self.shape[0]) for v in (mean, std)) or min(std) <= 0:
             raise ValueError(f"mean={mean}, std={std}: must be 1 or {self.shape[0]} numbers each, with std above 0")
         return replace(self, mean=tuple(mean), std=tuple(std))
 

@@ -242,6 +242,8 @@ def cifar_python(parts: list[bytes]) -> Arrays:
                 pixels = max(pixels, value.encode("latin-1"), key=len)  # by far the longest string
             elif isinstance(value, int) and opcode.name == "BININT1" and key == "labels":
                 labels.append(value)
+        if not labels:
+            raise ValueError("no list of labels in the pickle: not one of CIFAR-10's batches as published")
         columns = np.frombuffer(labels, np.uint8)[:, None], np.frombuffer(pixels, np.uint8).reshape(-1, 3072)
         batches.append(np.concatenate(columns, 1).tobytes())
     return cifar_binary(batches)

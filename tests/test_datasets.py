@@ -1,0 +1,323 @@
+import gzip
+import io
+import signal
+import struct
+import subprocess
+import sys
+import tarfile
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedclust import datasets, sources
+from fedclust.datasets import Dataset, DataUnavailable, Spec, load
+
+CACHE = datasets.cache_folder().parent  # of this machine, before the tests have one of their own
+REAL = [name for name in datasets.SPECS if datasets.cache_file(name).exists()]
+
+X, Y = np.arange(6 * 2 * 2, dtype=np.uint8).reshape(6, 2, 2), np.arange(6, dtype=np.uint8) % 3
+FILES = {
+    name: bytes([0, 0, 8, a.ndim]) + struct.pack(f">{a.ndim}I", *a.shape) + a.tobytes()
+    for name, a in zip(datasets.IDX, (X[:4], Y[:4], X[4:], Y[4:]), strict=True)
+}
+TOY = Spec(
+    classes="abc",
+    sizes=(4, 2),
+    sha256=datasets.digest([X[:4, None], Y[:4], X[4:, None], Y[4:]]),
+    folders=(("Toy/raw", datasets.IDX, sources.idx_halves),),
+    remote=(sources.npm("toy@1", [f"data/{name}" for name in datasets.IDX], sources.idx_halves),),
+)
+
+
+@pytest.fixture(autouse=True)
+def toy(tmp_path, monkeypatch) -> Path:
+    """A cache of our own, a small set called toy, and no registry client unless a test makes one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.delenv("FEDCLUST_DATA", raising=False)
+    monkeypatch.setitem(datasets.SPECS, "toy", TOY)
+    return tmp_path
+
+
+def put(root: Path, files: dict[str, bytes] = FILES, gz: bool = False) -> Path:
+    folder = root / "Toy" / "raw"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / (f"{name}.gz" if gz else name)).write_bytes(gzip.compress(content) if gz else content)
+    return root
+
+
+def registry(tmp_path: Path, files: dict[str, bytes] = FILES, pause: float = 0) -> Path:
+    """A client called npm that counts how often it was asked."""
+    with tarfile.open(tmp_path / "packed", "w:gz") as file:
+        for name, content in files.items():
+            info = tarfile.TarInfo(f"package/data/{name}")
+            info.size = len(content)
+            file.addfile(info, io.BytesIO(content))
+    client = tmp_path / "bin" / "npm"
+    client.parent.mkdir(exist_ok=True)
+    script = f"/bin/cp {tmp_path}/packed toy-1.tgz; /bin/sleep {pause}; echo asked >> {tmp_path}/asked"
+    client.write_text(f"#!/bin/sh\n{script}\n")
+    client.chmod(0o755)
+    return tmp_path / "asked"
+
+
+def same(a: Dataset, x=X, y=Y) -> bool:
+    return bool(
+        np.array_equal(a.x, x[:4, None])
+        and np.array_equal(a.x_test, x[4:, None])
+        and a.y.tolist() + a.y_test.tolist() == y.tolist()
+        and a.y.dtype == a.y_test.dtype == torch.int64
+        and a.sha256 == TOY.sha256
+    )
+
+
+# Where data are found
+
+
+@pytest.mark.parametrize("gz", [False, True])
+def test_sources_in_their_order(tmp_path, monkeypatch, gz):
+    asked = registry(tmp_path)
+    monkeypatch.setenv("FEDCLUST_DATA", str(put(tmp_path / "data", gz=gz)))
+    data = load("toy")
+    assert same(data) and data.source == "FEDCLUST_DATA/Toy/raw" and data.stand_in is None and not asked.exists()
+    (tmp_path / "cache/fedclust/toy.npz").unlink()
+    assert load("toy", root=put(tmp_path / "mine", gz=gz)).source == "root/Toy/raw"
+    (tmp_path / "cache/fedclust/toy.npz").unlink()
+    put(tmp_path / "cache/fedclust", gz=gz)
+    assert load("toy", root=tmp_path / "nothing").source == "cache/Toy/raw"
+
+
+def test_fetched_once_then_cached(tmp_path, capsys):
+    asked = registry(tmp_path)
+    first, second = load("toy"), load("toy")
+    assert same(first) and same(second) and second.source == first.source == "npm pack toy@1"
+    assert asked.read_text() == "asked\n"
+    assert "toy: trying npm pack toy@1" in capsys.readouterr().err
+    assert sorted(p.name for p in (tmp_path / "cache/fedclust").iterdir()) == ["toy.lock", "toy.npz"]
+
+
+def test_no_source_is_an_error_that_lists_what_was_tried(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDCLUST_DATA", str(tmp_path / "data"))
+    with pytest.raises(DataUnavailable) as error:
+        load("toy")
+    for part in ("FEDCLUST_DATA/Toy/raw: no train-images-idx3-ubyte", "cache/Toy/raw", "npm is not on this machine"):
+        assert part in str(error.value)
+    for remedy in (*datasets.IDX, str(tmp_path / "cache/fedclust/Toy/raw"), "FEDCLUST_DATA", "stand_in='glyphs'"):
+        assert remedy in str(error.value)
+
+
+def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(DataUnavailable, match="XDG_CACHE_HOME"):
+        load("toy")
+
+
+# Damage
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "text", "pickle"])
+def test_a_damaged_cache_is_named_set_aside_and_fetched_again(tmp_path, damage):
+    asked = registry(tmp_path)
+    load("toy")
+    kept = tmp_path / "cache/fedclust/toy.npz"
+    content = bytearray(kept.read_bytes())
+    if damage == "flip":
+        content[content.index(X[:4].tobytes()) + 5] ^= 1
+    elif damage == "pickle":
+        np.savez(kept, **dict.fromkeys(("x", "y", "x_test", "y_test", "source"), np.array([{}], object)))
+        content = bytearray(kept.read_bytes())
+    else:
+        content = {"truncate": content[: len(content) // 2], "empty": bytearray(), "text": bytearray(b"hello")}[damage]
+    kept.write_bytes(content)
+    with pytest.warns(UserWarning, match=r"toy\.npz is damaged .*set aside as toy\.damaged"):
+        assert same(load("toy"))
+    assert kept.with_suffix(".damaged").read_bytes() == content
+    assert asked.read_text() == "asked\n" * 2
+
+
+@pytest.mark.parametrize("half", range(4))
+def test_other_content_is_named_and_never_used(tmp_path, half):
+    name = datasets.IDX[half]
+    changed = FILES[name][:-1] + bytes([FILES[name][-1] ^ 1])
+    root = put(tmp_path / "data", FILES | {name: changed})
+    with pytest.warns(UserWarning, match=r"root/Toy/raw: content has sha256"), pytest.raises(DataUnavailable):
+        load("toy", root=root)
+    asked = registry(tmp_path)
+    with pytest.warns(UserWarning, match=r"root/Toy/raw"):
+        assert same(load("toy", root=root))
+    assert asked.exists()
+
+
+def test_a_broken_download_is_not_kept(tmp_path):
+    registry(tmp_path, {k: v[:-3] for k, v in FILES.items()})
+    with pytest.raises(DataUnavailable, match="cut short or damaged"):
+        load("toy")
+    registry(tmp_path)
+    assert same(load("toy"))
+
+
+def test_the_digest_sees_shape_and_order():
+    a, b = np.zeros((2, 3), np.uint8), np.ones(2, np.uint8)
+    assert len({datasets.digest(v) for v in ([a, b], [b, a], [a.T, b], [a, b + 1])}) == 4
+    assert datasets.digest([np.arange(6).reshape(2, 3).T]) == datasets.digest([np.arange(6).reshape(2, 3).T.copy()])
+
+
+# Other processes, and ends that come too early
+
+CHILD = textwrap.dedent("""
+    import os, signal, sys
+    sys.path.insert(0, {tests!r})
+    from test_datasets import TOY, datasets, same
+    datasets.SPECS["toy"] = TOY
+    {extra}
+    assert same(datasets.load("toy"))
+""")
+
+
+def child(extra: str = "") -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", CHILD.format(tests=str(Path(__file__).parent), extra=extra)])
+
+
+def test_two_processes_fetch_once(tmp_path):
+    asked = registry(tmp_path, pause=0.5)
+    both = [child(), child()]
+    assert [process.wait() for process in both] == [0, 0]
+    assert asked.read_text() == "asked\n"
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "datasets.np.savez = lambda file, **_: (file.write(b'half'), file.flush(), {kill})",
+        "datasets.checked = lambda *_: {kill}",
+    ],
+    ids=["writing", "fetching"],
+)
+def test_killed_then_started_again(tmp_path, moment):
+    registry(tmp_path)
+    killed = child(moment.format(kill="os.kill(os.getpid(), signal.SIGKILL)"))
+    assert killed.wait() == -signal.SIGKILL
+    left = {path.name for path in (tmp_path / "cache/fedclust").iterdir()}
+    assert "toy.scratch" in left and "toy.npz" not in left
+    assert same(load("toy"))
+    assert {path.name for path in (tmp_path / "cache/fedclust").iterdir()} == {"toy.npz", "toy.lock"}
+
+
+# Stand-ins
+
+
+def test_nothing_stands_in_unasked_or_unneeded(tmp_path, recwarn):
+    registry(tmp_path)
+    data = load("toy", stand_in="glyphs")
+    assert same(data) and data.name == "toy" and data.stand_in is None and not recwarn.list
+
+
+def test_a_stand_in_says_so(tmp_path, monkeypatch):
+    for name in ("emnist", "cifar10"):
+        monkeypatch.setitem(datasets.SPECS, name, datasets.replace(datasets.SPECS[name], remote=()))
+    with pytest.warns(UserWarning, match="glyphs stands in for emnist: emnist cannot be had"):
+        data = load("emnist", stand_in="glyphs", n=94, n_test=47)
+    assert (data.name, data.stand_in, data.shape) == ("glyphs", "emnist", (1, 28, 28))
+    assert data.classes == tuple(datasets.SPECS["emnist"].classes) and len(data.x) == 94
+    with pytest.warns(UserWarning, match="stands in for cifar10"):
+        data = load("cifar10", stand_in="glyphs", n=20, n_test=10)
+    assert data.stand_in == "cifar10" and data.shape == (3, 32, 32) and len(data.classes) == 10
+    registry(tmp_path)
+    with pytest.warns(UserWarning, match="toy stands in for emnist"):
+        data = load("emnist", stand_in="toy")
+    assert same(data) and (data.name, data.stand_in, data.source) == ("toy", "emnist", "npm pack toy@1")
+
+
+def test_a_stand_in_has_the_sizes_of_the_set(monkeypatch):
+    monkeypatch.setitem(datasets.SPECS, "small", Spec("0123456789", (30, 20), "", folders=TOY.folders, remote=()))
+    with pytest.warns(UserWarning):
+        data = load("small", stand_in="glyphs")
+    assert len(data.x) == 30 and len(data.x_test) == 20
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        ({"name": "imagenet"}, ValueError, "no data set 'imagenet': there are mnist, "),
+        ({"name": "toy", "stand_in": "imagenet"}, ValueError, "no data set 'imagenet'"),
+        ({"name": "toy", "stand_in": "toy"}, ValueError, "'toy' cannot stand in for itself"),
+        ({"name": "toy", "n": 5}, TypeError, "'toy' takes no n: only glyphs do"),
+        ({"name": "glyphs", "classes": 5}, ValueError, "classes=5"),
+    ],
+)
+def test_wrong_requests(call, error, message):
+    with pytest.raises(error, match=message):
+        load(**call)
+
+
+# Dataset
+
+
+def test_glyphs_as_a_data_set():
+    data, other = load("glyphs", n=30, n_test=10, classes=10), load("glyphs", n=30, n_test=10, seed=1)
+    assert (len(data.x), len(data.x_test), data.shape, data.stand_in) == (30, 10, (1, 28, 28), None)
+    assert data.sha256 == load("glyphs", n=30, n_test=10).sha256 != other.sha256
+    assert load("glyphs", n=4, n_test=2, color=True, classes=62).shape == (3, 32, 32)
+
+
+def test_pooled_joins_the_halves():
+    data = load("glyphs", n=30, n_test=10)
+    both = data.pooled()
+    assert both.x.equal(torch.cat([data.x, data.x_test])) and both.y.equal(torch.cat([data.y, data.y_test]))
+    assert both.x_test.shape == (0, *data.shape) and len(both.y_test) == 0 and both.pooled().x.equal(both.x)
+
+
+def test_scaled_keeps_the_images():
+    data = load("glyphs", n=3, n_test=1, color=True)
+    scaled = data.scaled([0.5, 0.4, 0.3], [0.2])
+    assert (scaled.mean, scaled.std, data.mean) == ((0.5, 0.4, 0.3), (0.2,), (0.0,)) and scaled.x is data.x
+    for mean, std in (([0.5, 0.5], [1.0]), ([0.5], [0.0]), ([0.5], [])):
+        with pytest.raises(ValueError, match="std above 0"):
+            data.scaled(mean, std)
+
+
+def test_status(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets, "SPECS", {"toy": TOY})
+    missing = datasets.status()
+    found = datasets.status(put(tmp_path / "data", gz=True))
+    load("toy", root=tmp_path / "data")
+    ready = datasets.status()
+    assert [row[0]["state"] for row in (missing, found, ready)] == ["missing", "found", "ready"]
+    assert [row[0]["source"] for row in (missing, found, ready)] == ["", "root/Toy/raw", "root/Toy/raw"]
+    assert ready[0]["bytes"] == (tmp_path / "cache/fedclust/toy.npz").stat().st_size
+    assert {row[0]["sha256"] for row in (missing, found, ready)} == {TOY.sha256}
+
+
+# The real sets, where this machine has them
+
+FACTS = {  # mean and deviation of the training pixels, as published; the first labels
+    "mnist": ([0.1307], [0.3081], [5, 0, 4, 1, 9]),
+    "fashion_mnist": ([0.2860], [0.3530], [9, 0, 0, 3, 0]),
+    "cifar10": ([0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616], [6, 9, 9, 4, 1]),
+}
+
+
+@pytest.mark.skipif(not REAL, reason="no real set in the cache: fedclust data fetches them")
+def test_real_sets(monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(CACHE))
+    for name in REAL:
+        data = load(name)
+        spec = datasets.SPECS[name]
+        assert (len(data.x), len(data.x_test)) == spec.sizes and data.sha256 == spec.sha256
+        assert data.y.unique().tolist() == list(range(len(spec.classes)))
+        if name in FACTS:
+            mean, std, labels = FACTS[name]
+            counts = torch.stack([channel.flatten().bincount(minlength=256) for channel in data.x.unbind(1)]).double()
+            level, share = torch.arange(256) / 255, counts / counts.sum(1, keepdim=True)  # exact, and small
+            first, second = (share * level).sum(1), (share * level**2).sum(1)
+            assert first.tolist() == pytest.approx(mean, abs=5e-4)
+            assert (second - first**2).sqrt().tolist() == pytest.approx(std, abs=5e-4)
+            assert data.y[:5].tolist() == labels
+        else:  # EMNIST is upright: an L has its ink on the left and below
+            letter = data.x[data.y == spec.classes.index("L"), 0].double().mean(0)
+            assert letter[14:].sum() > letter[:14].sum() and letter[:, :14].sum() > letter[:, 14:].sum()
