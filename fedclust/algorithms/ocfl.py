@@ -83,7 +83,7 @@ def cluster_parameters(theta: Tensor, estimator: ClusterMixin) -> Tensor:
 
 
 def coordinates(theta: Tensor) -> Tensor:
-    """N vectors in the N dimensions they span: all lengths and angles as before, and no clusterer sees millions of columns."""
+    """N vectors in the N dimensions they span: all lengths and angles stay, and a clusterer sees few columns."""
     theta = theta.double()
     return theta if theta.shape[1] <= len(theta) else torch.linalg.qr(theta.mT, mode="r").R.mT  # (N, P) -> (N, N)
 
