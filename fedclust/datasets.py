@@ -260,9 +260,9 @@ def cached(name: str) -> Dataset | None:
     if not path.exists():
         return None
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays: Arrays = checked(name, (file["x"], file["y"], file["x_test"], file["y_test"]))
-            source = str(file["source"])
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+            arrays: Arrays = checked(name, (kept["x"], kept["y"], kept["x_test"], kept["y_test"]))
+            source = str(kept["source"])
     except Exception as error:  # a damaged file can make the reader say anything
         os.replace(path, path.with_suffix(".damaged"))
         warnings.warn(f"{path} is damaged ({error}): set aside as {path.stem}.damaged, not used", stacklevel=3)
