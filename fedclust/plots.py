@@ -18,6 +18,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Arc
 from matplotlib.ticker import MaxNLocator
 
 from fedclust.experiments import write
@@ -161,19 +162,36 @@ def heat(
             ax.text(j + 0.5, i + 0.5, text, size=size, ha="center", va="center", color=ink)
 
 
-def arrows(ax: Axes, starts: Any, ends: Any, names: Sequence[str]) -> None:
-    """Updates as arrows in the plane, both ends named: "AB" goes from A to B. The gap between two ends is dotted."""
+def arrows(ax: Axes, starts: Any, ends: Any, names: Sequence[str], angles: Sequence[str] = ()) -> None:
+    """Two updates as arrows in the plane, "AB" from A to B; the gap between their ends is dotted.
+
+    `angles` names the angle of each arrow with the gap's outward direction, drawn where it is neither 0 nor 180 degrees.
+    """
     starts, ends = np.asarray(starts, dtype=float), np.asarray(ends, dtype=float)
-    middle = np.concatenate([starts, ends]).mean(0)
+    reach = 0.25 * max(float(np.ptp(np.concatenate([starts, ends]), axis=0).max()), 1e-9)
     for k, (a, b, name) in enumerate(zip(starts, ends, names, strict=True)):
         shape = {"arrowstyle": "-|>", "color": PALETTE[k + 1], "lw": 1.8, "shrinkA": 0, "shrinkB": 0}
         ax.annotate("", b, a, arrowprops=shape)
-        for point, letter in ((a, name[0]), (b, name[1])):
-            away = (point - middle) / max(float(np.linalg.norm(point - middle)), 1e-9)
-            ax.annotate(letter, point, away * 8, textcoords="offset points", ha="center", va="center")
+        along, out = ((v / max(float(np.linalg.norm(v)), 1e-9)) for v in (b - a, b - ends[1 - k]))
+        flat = abs(float(out @ along)) > 0.99
+        inward = np.array([0.0, 1.0]) if flat else -(out + along) if out @ along < 0.5 else (out @ along) * along - out
+        inward /= float(np.linalg.norm(inward))
+        for point, letter, where in ((a, name[0], -along), (b, name[1], inward)):
+            if letter == name[1] or k == 0 or (a != starts[0]).any():  # a common start is named once
+                ax.annotate(letter, point, tuple(10 * where), textcoords="offset points", ha="center", va="center")
+        ends_at = np.rad2deg([np.arctan2(*out[::-1]), np.arctan2(*along[::-1])])
+        swept = (ends_at[1] - ends_at[0] + 180) % 360 - 180
+        if len(angles) and not flat:
+            first, last = sorted((ends_at[0], ends_at[0] + swept))
+            ax.add_patch(Arc(tuple(b), 2 * reach, 2 * reach, theta1=first, theta2=last, color="black", lw=0.8))
+            for ray, style in ((out, ":"), (along, "--")):
+                ax.plot(*np.stack([b, b + 1.3 * reach * ray]).T, color=GREY, ls=style, lw=1)
+            middle = np.deg2rad((first + last) / 2)
+            x, y = b + 1.5 * reach * np.array([np.cos(middle), np.sin(middle)])
+            ax.text(x, y, angles[k], ha="center", va="center")
     ax.plot(*np.stack(ends).T, color=GREY, ls=":", lw=1.2)
     ax.plot(*np.concatenate([starts, ends]).T, ls="", marker="o", ms=3, color="black")
-    ax.margins(0.2)
+    ax.margins(0.25)
     ax.set_aspect("equal", "datalim")
     ax.grid(False)
     ax.set(xticks=[], yticks=[])
