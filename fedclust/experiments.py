@@ -12,7 +12,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -25,6 +25,7 @@ import pandas as pd
 from joblib import Parallel, delayed, parallel_config
 
 LIBRARIES = ("torch", "numpy", "scikit-learn", "opacus")
+ALIKE = ("FedAvg", "CFL", "FedAC", "FedACP")  # methods that are FedAvg until they split
 HEARTBEAT = 2.0  # seconds between two words of a running trial
 
 
@@ -68,19 +69,22 @@ def sweep(
         raise ValueError(f"jobs={jobs}: at least one worker is needed; the number of cores is a good choice")
     unique = {trial.identity: trial for trial in trials}
     found: dict[str, dict[str, Any]] = {}
-    todo: dict[str, dict[str, Any]] = {}
+    todo: dict[str, Job] = {}
     for identity, trial in unique.items():
         plan = Plan.of(trial, folder)
         ready = shipped_facts(identity, shipped) if shipped is not None else plan.facts()
         if ready is not None:
             found[identity] = ready
         else:
-            todo[identity] = {"plan": plan, "why": plan.why()}
+            todo[identity] = Job(trial, plan, plan.why(), None)
     with Progress(unique, todo, folder) as progress, backend_config(backend, jobs):
-        work = (delayed(attempt)(unique[i], t["plan"], t["why"], progress.path(i)) for i, t in todo.items())
-        for identity, facts in Parallel(n_jobs=jobs, return_as="generator_unordered")(work) if todo else ():
-            found[identity] = facts
-            progress.finished(identity)
+        for identity, job in todo.items():
+            job.progress = progress.path(identity)
+        work = (delayed(attempt)(family) for family in families(list(todo.values())))
+        for ended in Parallel(n_jobs=jobs, return_as="generator_unordered")(work) if todo else ():
+            for identity, facts in ended:
+                found[identity] = facts
+                progress.finished(identity)
     if failed := {i: f for i, f in found.items() if "traceback" in f}:
         stories = "\n\n".join(f"{unique[i].label} seed {unique[i].seed}:\n{f['traceback']}" for i, f in failed.items())
         raise TrialsFailed(f"{len(failed)} of {len(unique)} trials failed (the others are kept):\n{stories}")
@@ -107,36 +111,84 @@ def gather(trials: list[Trial], found: dict[str, dict[str, Any]]) -> pd.DataFram
     return together
 
 
-def attempt(trial: Trial, plan: "Plan", why: str, progress: str | None) -> tuple[str, dict[str, Any]]:
-    """One trial in a worker: run, write the record and its facts; or the traceback, and the others go on."""
+def attempt(family: list["Job"]) -> list[tuple[str, dict[str, Any]]]:
+    """Trials in a worker: run, write the records and their facts; or the traceback, and the others go on.
+
+    A family goes in step, one round of each after the other, and does once what its methods have in common.
+    """
     from fedclust import studies
+    from fedclust.memo import Memo
 
     studies.one_thread()
-    started = time.perf_counter()
-    try:
-        task = getattr(studies, trial.task)
-        tell = Heartbeat(progress)
-        plan.folder.mkdir(parents=True, exist_ok=True)
-        checkpoint = plan.stem.with_suffix(".ckpt")
-        try:
-            record = task(trial.settings, trial.seed, str(checkpoint), tell)
-        except ValueError as error:
-            if "checkpoint" not in str(error):
-                raise
-            checkpoint.unlink()  # damaged: nothing is lost but the time
-            record = task(trial.settings, trial.seed, str(checkpoint), tell)
-        facts = {
-            "why": why, "seconds": round(time.perf_counter() - started, 3), "depends": plan.depends,
-            "about": record.attrs, "settings": trial.settings, "task": trial.task,
+    memo = Memo(2 * len(family))
+    going = {job.trial.identity: (job, job.begin(memo)) for job in family}
+    ended = []
+    while going:
+        for identity, (job, rounds) in list(going.items()):
+            started = time.perf_counter()
+            try:
+                next(rounds)
+            except StopIteration as end:
+                job.seconds += time.perf_counter() - started
+                ended.append((identity, job.keep(end.value)))
+            except Exception:
+                ended.append((identity, {"traceback": traceback.format_exc(), "why": job.why}))
+            else:
+                job.seconds += time.perf_counter() - started
+                continue
+            del going[identity]
+    return ended
+
+
+def families(jobs: list["Job"]) -> list[list["Job"]]:
+    """Trials that differ in their method only, of the kinds that start alike, go together; the others alone."""
+    found: dict[str, list[Job]] = {}
+    for job in jobs:
+        settings, kind = job.trial.settings, job.trial.settings.get("method", {}).get("kind")
+        rest = [{k: v for k, v in settings.items() if k != "method"}, job.trial.seed]
+        name = digest(rest) if job.trial.task == "train" and kind in ALIKE else job.trial.identity
+        found.setdefault(name, []).append(job)
+    return list(found.values())
+
+
+@dataclass
+class Job:
+    """A trial that has to run, and how it goes."""
+
+    trial: Trial
+    plan: "Plan"
+    why: str
+    progress: str | None
+    seconds: float = 0.0
+
+    def begin(self, memo: Any) -> Generator[int, None, pd.DataFrame]:
+        from fedclust import studies
+
+        self.plan.folder.mkdir(parents=True, exist_ok=True)
+        checkpoint, tell = self.plan.stem.with_suffix(".ckpt"), Heartbeat(self.progress)
+        arguments = (self.trial.settings, self.trial.seed, str(checkpoint), tell)
+        while True:
+            try:
+                if self.trial.task == "train":
+                    return (yield from studies.training(*arguments, memo))
+                return getattr(studies, self.trial.task)(*arguments)
+            except ValueError as error:
+                if "checkpoint" not in str(error) or not checkpoint.exists():
+                    raise
+                checkpoint.unlink()  # damaged: nothing is lost but the time
+
+    def keep(self, record: pd.DataFrame) -> dict[str, Any]:
+        """Write the record and, once it is whole, the facts that make it count."""
+        path, facts = self.plan.stem.with_suffix(".parquet"), {
+            "why": self.why, "seconds": round(self.seconds, 3), "depends": self.plan.depends, "about": record.attrs,
+            "settings": self.trial.settings, "task": self.trial.task,
         }  # fmt: skip
         record.attrs = {}
-        write(plan.stem.with_suffix(".parquet"), lambda path: record.to_parquet(path, index=False))
-        facts["sha256"] = hashlib.sha256(plan.stem.with_suffix(".parquet").read_bytes()).hexdigest()
-        write(plan.stem.with_suffix(".json"), lambda path: path.write_text(json.dumps(facts, default=str)))
-        checkpoint.unlink(missing_ok=True)
-        return trial.identity, {**facts, "reused": False, "path": str(plan.stem.with_suffix(".parquet"))}
-    except Exception:
-        return trial.identity, {"traceback": traceback.format_exc(), "why": why}
+        write(path, lambda aside: record.to_parquet(aside, index=False))
+        facts["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+        write(self.plan.stem.with_suffix(".json"), lambda aside: aside.write_text(json.dumps(facts, default=str)))
+        self.plan.stem.with_suffix(".ckpt").unlink(missing_ok=True)
+        return {**facts, "reused": False, "path": str(path)}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Federation: the clients' data, stacked on axis 0, with the ground truth kept apart for scoring."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,7 +62,13 @@ class Federation:
     def take(self, index: Tensor | Sequence[int]) -> "Federation":
         """The clients at these positions, with their names."""
         index = torch.as_tensor(index)
-        return replace(self, **{f.name: v[index] for f in fields(self) if isinstance(v := getattr(self, f.name), Tensor)})
+        return self.mapped(lambda value: value[index])
+
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> "Federation":
+        """The same with every tensor changed in one way."""
+        tensors = {f.name: v for f in fields(self) if isinstance(v := getattr(self, f.name), Tensor)}
+        changed: dict[str, Any] = {name: change(value) for name, value in tensors.items()}
+        return replace(self, **changed)
 
     def join(self, other: "Federation") -> "Federation":
         """These clients and then the others, padded to the longer."""
@@ -72,7 +79,7 @@ class Federation:
             )
         if shared := set(self.ids.tolist()) & set(other.ids.tolist()):
             raise ValueError(f"client ids {sorted(shared)} would stand twice: newcomers need names of their own")
-        joined = {}
+        joined: dict[str, Any] = {}
         for f in fields(self):
             a, b = getattr(self, f.name), getattr(other, f.name)
             if (a is None) != (b is None):
@@ -84,12 +91,7 @@ class Federation:
 
     def to(self, to: torch.dtype | torch.device | str) -> "Federation":
         """On another device, or with images in another float type."""
-        moved = {}
-        for f in fields(self):
-            v = getattr(self, f.name)
-            if isinstance(v, Tensor) and (v.is_floating_point() or not isinstance(to, torch.dtype)):
-                moved[f.name] = v.to(to)
-        return replace(self, **moved)
+        return self.mapped(lambda v: v.to(to) if v.is_floating_point() or not isinstance(to, torch.dtype) else v)
 
     @classmethod
     def stack(

@@ -8,17 +8,29 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedclust.federation import Federation
+from fedclust.memo import Memo, content
 from fedclust.models import Model
 
 CHUNK = 2048  # images at a time: large enough for the matrix kernels, small enough for the cache
 
 
-@torch.no_grad()
-def evaluate(model: Model, models: Tensor, labels: Tensor, fed: Federation, half: str = "test") -> tuple[Tensor, Tensor]:
+RECENT = Memo(4)  # a round's scores, for a method that looks at them itself and for the next method that has them
+
+
+Scores = tuple[Tensor, Tensor]  # accuracy (N,), mean loss (N,)
+
+
+def evaluate(model: Model, models: Tensor, labels: Tensor, fed: Federation, half: str = "test") -> Scores:
     """Accuracy (N,) and mean loss (N,) of models[labels[i]] on client i's half; nan for a client without samples.
 
     Each model is run once over all its clients' images.
     """
+    key = (model, content(models), content(labels), half, fed)  # holding `fed` keeps its identity from being used again
+    return RECENT(key, lambda: score(model, models, labels, fed, half))
+
+
+@torch.no_grad()
+def score(model: Model, models: Tensor, labels: Tensor, fed: Federation, half: str) -> Scores:
     x, y, mask = fed.half(half)
     right, loss = torch.zeros(len(fed)), torch.zeros(len(fed))
     for k in labels.unique().tolist():
@@ -66,12 +78,13 @@ def rounds_to(record: pd.DataFrame, metric: str, threshold: float) -> pd.DataFra
 
     Where it never does, the last round stands with ``censored=True``: a lower bound, not a result.
     """
-    curve = record[record.metric == metric].groupby(["algorithm", "seed", "round"], observed=True).value.mean().reset_index()
-    rows = []
+    rows = record[record.metric == metric]
+    curve = rows.groupby(["algorithm", "seed", "round"], observed=True).value.mean().reset_index()
+    found = []
     for (algorithm, seed), run in curve.groupby(["algorithm", "seed"], observed=True):
         hit = run[run.value >= threshold]["round"]
-        rows.append((algorithm, seed, int(hit.min() if len(hit) else run["round"].max()), not len(hit)))
-    return pd.DataFrame(rows, columns=["algorithm", "seed", "round", "censored"])
+        found.append((algorithm, seed, int(hit.min() if len(hit) else run["round"].max()), not len(hit)))
+    return pd.DataFrame(found, columns=["algorithm", "seed", "round", "censored"])
 
 
 def regrouped(record: pd.DataFrame) -> pd.DataFrame:

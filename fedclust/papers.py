@@ -190,11 +190,13 @@ def start(key: str, namespace: dict[str, Any]) -> tuple[Paper, Parameters]:
             if value != values[name] and name not in RUN:
                 changed[name] = value
             values[name] = value
-    for name, default in (("tier", tier), ("jobs", 2), ("backend", "loky"), ("device", "cpu")):
-        value = default if given.get(name) is None else given[name]
-        if type(value) is not RUN[name] or (name == "jobs" and value < 1):
-            raise PaperError(f"parameter {name} = {value!r}: must be of type {RUN[name].__name__}, like {default!r}")
-        values[name] = value
+    how: dict[str, Any] = {"tier": tier, "jobs": 2, "backend": "loky", "device": "cpu"}
+    for name, default in how.items():
+        how[name] = default if given.get(name) is None else given[name]
+        if type(how[name]) is not RUN[name] or how["jobs"] < 1:
+            kind = RUN[name].__name__
+            raise PaperError(f"parameter {name} = {how[name]!r}: must be of type {kind}, like {default!r}")
+    values |= how
     return paper, Parameters(values, changed)
 
 
@@ -217,9 +219,10 @@ def interval(samples: Any, level: float = 0.95) -> tuple[float, float, float]:
 def judge_test(test: dict[str, Any], measures: pd.DataFrame) -> dict[str, Any]:
     """One test's verdict from one value per seed."""
     try:
-        samples = np.asarray(measures.eval(test["expr"]) * np.ones(len(measures)), dtype=float)
+        value: Any = measures.eval(test["expr"])
+        samples = np.broadcast_to(np.asarray(value, dtype=float), len(measures))
     except Exception as error:
-        have = ", ".join(measures)
+        have = ", ".join(map(str, measures))
         raise PaperError(f"test {test['expr']!r} cannot be computed ({error}); measures: {have}") from error
     mean, low, high = interval(samples)
     bound = next(b for b in BOUNDS if b in test)

@@ -60,7 +60,8 @@ class Report:
         """What the paper's file says of a figure or table; ours are named so that nobody takes them for the paper's."""
         if name not in entries and not name.startswith(extra):
             known = ", ".join(entries)
-            raise ValueError(f"{name!r}: papers/{self.paper.key}.toml has {known}; what is not there is named {extra}-...")
+            file = f"papers/{self.paper.key}.toml"
+            raise ValueError(f"{name!r}: {file} has {known}; what is not there is named {extra}-...")
         return entries.get(name, {})
 
     def figure(self, name: str, fig: Any, caption: str | None = None) -> None:
@@ -98,7 +99,8 @@ class Report:
         `samples` has a row per seed and columns (row, column) as in the paper's table; rows of ours may be added.
         """
         table = self.paper.tables[name]
-        printed = {(row[0], c): v for row in table["rows"] for c, v in zip(table["columns"], row[1:], strict=True)}
+        cells = (zip(table["columns"], row[1:], strict=True) for row in table["rows"])
+        printed = {(row[0], c): v for row, line in zip(table["rows"], cells, strict=True) for c, v in line}
         rows = [row[0] for row in table["rows"]]
         rows += [row for row in dict.fromkeys(samples.columns.get_level_values(0)) if row not in rows]
         lines = []
@@ -110,8 +112,8 @@ class Report:
                     continue
                 mean, low, high = papers.interval(samples[row, column])
                 spread = f" [{low:.3f}, {high:.3f}]" if low > -float("inf") else " (1 seed)"
-                number = isinstance(cell, (int, float)) and not isinstance(cell, bool)
-                lines.append([row, column, cell, f"{mean:.3f}{spread}", f"{mean - cell:+.3f}" if number else ""])
+                difference = f"{mean - cell:+.3f}" if isinstance(cell, (int, float)) else ""
+                lines.append([row, column, cell, f"{mean:.3f}{spread}", difference])
         header = ["", "value", "paper", "ours [95 % interval]", "difference"]
         self.table(name, pd.DataFrame(lines, columns=header))
 

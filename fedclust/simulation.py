@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from torch import Tensor
 import fedclust
 from fedclust.algorithms.base import Method, State, check_finite
 from fedclust.federation import Federation
+from fedclust.memo import Memo
 from fedclust.metrics import clustering, evaluate
 from fedclust.models import Model
 
@@ -39,6 +40,24 @@ def run(
     `eval_every` rounds and at the end. With `checkpoint` (a path) a run that was stopped goes on where it was and gives
     the same record, bit for bit.
     """
+    return finish(play(algorithm, fed, model, rounds=rounds, seed=seed, events=events, eval_every=eval_every,
+                       checkpoint=checkpoint, progress=progress))  # fmt: skip
+
+
+def play(
+    algorithm: Method,
+    fed: Federation,
+    model: Model,
+    *,
+    rounds: int,
+    seed: int,
+    events: Iterable[Any] = (),
+    eval_every: int = 1,
+    checkpoint: str | os.PathLike | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    memo: Memo | None = None,
+) -> Generator[int, None, pd.DataFrame]:
+    """`run` round by round: yields after each, returns the record. Several runs in step may share a memo."""
     if rounds < 1 or eval_every < 1:
         raise ValueError(f"rounds={rounds}, eval_every={eval_every}: both must be at least 1")
     events = sorted(events, key=lambda event: event.at)
@@ -47,7 +66,7 @@ def run(
         "eval_every": eval_every, "clients": len(fed), "numbers": model.size, "version": fedclust.__version__,
     }  # fmt: skip
     path = Path(checkpoint) if checkpoint is not None else None
-    algorithm = algorithm.guarded()
+    algorithm = algorithm.guarded(Memo(1) if memo is None else memo)
     if path is not None and path.exists():
         state, book, done = restore(path, about)
     else:
@@ -93,11 +112,21 @@ def run(
         if path is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
             save(path, about, state, book, t + 1)
             saved = time.monotonic()
+        yield t
     spent = getattr(algorithm.train, "epsilon", None)
     if callable(spent):  # privacy: what each client's trainings cost it in the end
         trained = book.total("trained", fed)
         book.note(rounds - 1, {"epsilon": spent(trained, fed)}, fed, state.labels)
     return book.frame(algorithm, seed, about)
+
+
+def finish(playing: Generator[int, None, pd.DataFrame]) -> pd.DataFrame:
+    """The record at the end of all rounds."""
+    while True:
+        try:
+            next(playing)
+        except StopIteration as end:
+            return end.value
 
 
 class Book:

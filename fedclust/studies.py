@@ -5,7 +5,7 @@ progress)`` and return the tidy record's columns, so that `experiments.sweep` ca
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import lru_cache
 from typing import Any
 
@@ -17,8 +17,9 @@ from fedclust import algorithms, datasets, geometry, models, partition, privacy,
 from fedclust.algorithms.base import Method, Trainer
 from fedclust.datasets import Dataset
 from fedclust.federation import Federation
+from fedclust.memo import Memo
 from fedclust.models import Model
-from fedclust.simulation import run
+from fedclust.simulation import finish, play
 from fedclust.training import LocalSGD
 
 Settings = dict[str, Any]
@@ -27,9 +28,16 @@ Progress = Callable[[int, int], None] | None
 
 def train(settings: Settings, seed: int, checkpoint: str | None = None, progress: Progress = None) -> pd.DataFrame:
     """One method on one federation, round by round."""
+    return finish(training(settings, seed, checkpoint, progress))
+
+
+def training(
+    settings: Settings, seed: int, checkpoint: str | None = None, progress: Progress = None, memo: Memo | None = None
+) -> Generator[int, None, pd.DataFrame]:
+    """`train` as a generator, so that trials on one federation can go in step and share what they have in common."""
     fed, events = with_events(federation(settings, seed), settings)
     model = network(settings, fed)
-    return run(
+    return play(
         method(settings, model),
         fed,
         model,
@@ -39,6 +47,7 @@ def train(settings: Settings, seed: int, checkpoint: str | None = None, progress
         eval_every=settings.get("eval_every", 1),
         checkpoint=checkpoint,
         progress=progress,
+        memo=memo,
     )
 
 

@@ -6,6 +6,7 @@ models weighed, when do the groups change? `simulation.run` is the loop around t
 
 from copy import copy
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol, Self
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from fedclust.federation import Federation
 from fedclust.geometry import cosine_to
+from fedclust.memo import Memo, content
 from fedclust.models import Model
 from fedclust.rng import key
 
@@ -64,18 +66,22 @@ class Method:
         """The cluster (n,) of newcomers that came from the model `middle` (P,) to `theta` (n, P)."""
         return cosine_to(theta - middle, models - middle).argmax(1)  # (n, K) -> (n,)
 
-    def guarded(self) -> Self:
-        """The same method, whose trainers stop a run that left the finite numbers instead of spreading them."""
+    def guarded(self, memo: Memo) -> Self:
+        """The same method, whose trainers stop a run that left the finite numbers instead of spreading them.
+
+        They also look into the memo whether another method of this run has just done the same training.
+        """
         trainers = {f.name: v for f in fields(self) if hasattr(v := getattr(self, f.name), "model")}
-        return replace(self, **{name: guard(train) for name, train in trainers.items()})
+        return replace(self, **{name: guard(train, memo) for name, train in trainers.items()})
 
 
-def guard(train: Any) -> Any:
+def guard(train: Any, memo: Memo) -> Any:
     """A twin of the trainer, of a subclass: it checks what comes back and is otherwise the same thing."""
 
     class Guarded(type(train)):  # type: ignore[misc]
         def __call__(self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> Tensor:
-            trained = super().__call__(theta, fed, clients, seed, t)
+            work = partial(super().__call__, theta, fed, clients, seed, t)
+            trained = memo((repr(self), seed, t, content(fed.ids[clients]), content(theta)), work)
             check_finite(trained.isfinite().all(1), fed.ids[clients])
             return trained
 
