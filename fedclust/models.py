@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -21,12 +22,16 @@ CHUNK = 512  # samples per forward pass of an evaluation: bounds the memory of a
 
 @dataclass(frozen=True)
 class Model:
-    """An architecture: `build()` makes its module, `dense` are the widths if it is a plain ReLU multi-layer perceptron."""
+    """An architecture. `build` must be importable (a function or a partial of one) to travel between processes.
 
-    build: Callable[[], nn.Module] = field(repr=False)  # importable (a function or a partial of one), to travel between processes
+    `dense` gives the widths, e.g. (784, 200, 200, 10), if it is a plain ReLU perceptron, for which there are
+    faster ways than its module.
+    """
+
+    build: Callable[[], nn.Module] = field(repr=False)
     shape: tuple[int, ...]
     classes: int
-    dense: tuple[int, ...] | None = None  # (784, 200, 200, 10); None: train through the module
+    dense: tuple[int, ...] | None = None
     name: str = "custom"
 
     @cached_property
@@ -53,18 +58,16 @@ class Model:
         return [rows[..., start:stop].unflatten(-1, shape or (1,)) for _, shape, start, stop in self.layout]
 
     def init(self, seed: int, k: int = 0) -> Tensor:
-        """The k-th initial model of a seed, PyTorch's default initialisation: U(-b, b), b = 1/sqrt(fan in); norms 1, 0."""
-        generator, row, bound = stream(seed, "init", k), self.row(prototype(self.build)), 0.0
-        trainable = len(list(prototype(self.build).parameters()))
-        for part, (name, shape, _, _) in list(zip(self.split(row), self.layout, strict=True))[:trainable]:
-            if len(shape) > 1:
-                bound = 1 / math.sqrt(math.prod(shape[1:]))
-                part.uniform_(-bound, bound, generator=generator)
-            elif name.endswith("bias"):  # shares the bound of its weight
-                part.uniform_(-bound, bound, generator=generator) if bound else part.zero_()
-            else:  # the scale of a norm layer; its bias is then zero
-                bound = 0.0
-                part.fill_(1.0)
+        """The k-th initial model of a seed. Layers with a weight matrix or kernel as PyTorch draws them, U(-b, b) with
+        b = 1/sqrt(fan in), weight and bias; all else (norms) as its module makes it."""
+        generator, row = stream(seed, "init", k), self.row(prototype(self.build))
+        trainable = [part for part in self.layout if part[2] < self.parameters]
+        bounds = {
+            name.rpartition(".")[0]: math.prod(shape[1:]) ** -0.5 for name, shape, *_ in trainable if len(shape) > 1
+        }
+        for name, _, start, stop in trainable:
+            if bound := bounds.get(name.rpartition(".")[0]):
+                row[start:stop].uniform_(-bound, bound, generator=generator)
         return row
 
     def module(self, row: Tensor) -> nn.Module:
@@ -111,7 +114,7 @@ def values(net: nn.Module) -> list[Tensor]:
 def dense_layers(widths: tuple[int, ...]) -> list[nn.Module]:
     """Linear layers with ReLU between them."""
     layers: list[nn.Module] = []
-    for n_in, n_out in zip(widths[:-1], widths[1:], strict=True):
+    for n_in, n_out in pairwise(widths):
         layers += [nn.Linear(n_in, n_out), nn.ReLU()]
     return layers[:-1]
 
@@ -127,20 +130,37 @@ def mlp(shape: tuple[int, ...], classes: int, hidden: tuple[int, ...] = (200,)) 
     return Model(partial(build_mlp, widths), tuple(shape), classes, widths, name=f"mlp{tuple(hidden)}")
 
 
+class ChannelsLast(nn.Module):
+    """Images with their channels side by side in memory: convolutions and pooling run faster, results are the same."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.contiguous(memory_format=torch.channels_last)
+
+
+def convolutional(layers: list[nn.Module], widths: tuple[int, ...]) -> nn.Module:
+    """Convolutional layers and a perceptron on top."""
+    net = nn.Sequential(ChannelsLast(), *layers, nn.Flatten(), *dense_layers(widths))
+    return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
 def build_cnn(
     shape: tuple[int, ...], classes: int, channels: tuple[int, ...], kernel: int, pool: str, hidden: tuple[int, ...]
 ) -> nn.Module:
     depth, height, width = shape
     layers: list[nn.Module] = []
     for i, c in enumerate(channels):
-        layers += [nn.Conv2d(depth, c, kernel), nn.ReLU()]
+        layers.append(nn.Conv2d(depth, c, kernel))
         depth, height, width = c, height - kernel + 1, width - kernel + 1
         if pool == "each" or i == len(channels) - 1:
-            layers.append(nn.MaxPool2d(2))
+            layers.append(nn.MaxPool2d(2))  # before ReLU: the same maximum, on a quarter of the numbers
             height, width = height // 2, width // 2
+        layers.append(nn.ReLU())
         if min(height, width) < 1:
-            raise ValueError(f"images of {shape} vanish in {len(channels)} convolutions of kernel={kernel}: use fewer or smaller ones")
-    return nn.Sequential(*layers, nn.Flatten(), *dense_layers((depth * height * width, *hidden, classes)))
+            raise ValueError(
+                f"shape={shape}: nothing is left after convolution {i + 1} of {len(channels)} with kernel={kernel} and "
+                f"pool={pool!r}: use fewer, a smaller kernel or larger images"
+            )
+    return convolutional(layers, (depth * height * width, *hidden, classes))
 
 
 def cnn(
@@ -166,11 +186,10 @@ def cnn(
 def build_vgg19(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
     from fedclust._torchvision import torchvision
 
-    plan = [c if isinstance(c, str) else round(c * width) for c in torchvision.models.vgg.cfgs["E"]]
-    top = plan[-2]
-    features = torchvision.models.vgg.make_layers(plan, batch_norm=True)
-    side = (shape[1] // 32) * (shape[2] // 32)
-    return nn.Sequential(features, nn.Flatten(), *dense_layers((top * side, top, top, classes)))
+    vgg = torchvision.models.vgg
+    features = vgg.make_layers([c if c == "M" else round(c * width) for c in vgg.cfgs["E"]], batch_norm=True)
+    top, side = round(512 * width), (shape[1] // 32) * (shape[2] // 32)
+    return convolutional([*features], (top * side, top, top, classes))
 
 
 def vgg19(shape: tuple[int, ...] = (3, 32, 32), classes: int = 10, width: float = 1.0) -> Model:
@@ -178,7 +197,7 @@ def vgg19(shape: tuple[int, ...] = (3, 32, 32), classes: int = 10, width: float 
     if shape[0] != 3 or min(shape[1:]) < 32:
         raise ValueError(f"shape={shape}: VGG19 needs three colours and at least 32 x 32 pixels, e.g. (3, 32, 32)")
     if round(64 * width) < 1:
-        raise ValueError(f"width={width}: leaves no channel in the first layer; use 1/64 or more (1.0 is the published size)")
+        raise ValueError(f"width={width}: leaves the first layer no channel, use 1/64 or more (published: 1.0)")
     return Model(partial(build_vgg19, tuple(shape), classes, width), tuple(shape), classes, name=f"vgg19 x{width:g}")
 
 
