@@ -23,7 +23,8 @@ class FedAvg(Method):
     def average(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Tensor, Tensor]:
         """One round inside every cluster: the new state, who took part (n,), what they returned (n, P)."""
         chosen = self.choose(state, fed, seed, t)  # S_t
-        theta = self.train(state.models[state.labels[chosen]], fed, chosen, seed, t)  # (n, P)
+        received = state.models[state.labels[chosen]]
+        theta = self.train(received, fed, chosen, seed, t) if len(chosen) else received  # (n, P)
         models = mean_by(theta, state.labels[chosen], self.weigh(state, theta, fed, chosen), state.models)
         return state._replace(models=models), chosen, theta
 
