@@ -6,6 +6,7 @@ progress)`` and return the tidy record's columns, so that `experiments.sweep` ca
 
 import json
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,10 +16,14 @@ import torch
 
 from fedclust import algorithms, datasets, geometry, models, partition, privacy, scenario
 from fedclust.algorithms.base import Method, Trainer
+from fedclust.algorithms.fedavg import FedAvg
+from fedclust.algorithms.ocfl import cluster_parameters, coordinates
 from fedclust.datasets import Dataset
 from fedclust.federation import Federation
 from fedclust.memo import Memo
+from fedclust.metrics import clustering
 from fedclust.models import Model
+from fedclust.rng import key, stream
 from fedclust.simulation import finish, play
 from fedclust.training import LocalSGD
 
@@ -167,3 +172,94 @@ def pairs(settings: Settings, seed: int, checkpoint: str | None = None, progress
     common |= {name: values[i, j] for name, values in columns.items()}
     kinds = {kind: geometry.distance(starts, ends, kind)[i, j] for kind in geometry.KINDS}
     return pd.concat([pd.DataFrame(common | {"metric": kind, "value": d}) for kind, d in kinds.items()])
+
+
+def alone(settings: Settings, seed: int, checkpoint: str | None = None, progress: Progress = None) -> pd.DataFrame:
+    """OCFL: all clients train alone from one model; after each epoch (`round`, from 1) every estimator clusters them.
+
+    Estimators see the models in units of the median distance. `ari` counts noise as clusters of one; `found` clusters
+    are of two or more, `noise` is the rest. With an `attack` a share of the clients is `poisoned`: they train on random labels
+    ("labels"), or send their update reversed ("flip") or Gaussian of the same length ("noise"). `ari` is then that of
+    the honest, `apart` the share of the poisoned that are with no honest client, `lost` the honest that are noise.
+    """
+    fed, attack = federation(settings, seed), settings.get("attack")
+    model, bad = network(settings, fed), torch.zeros(len(fed), dtype=torch.bool)
+    train, everyone, draw = trainer(settings, model), torch.arange(len(fed)), stream(seed, "attack")
+    if attack:
+        bad[torch.randperm(len(fed), generator=draw)[: round(settings["poisoned"] * len(fed))]] = True
+    if attack == "labels":
+        fed = replace(fed, y=torch.where(bad[:, None], torch.randint(fed.classes, fed.y.shape, generator=draw), fed.y))
+    start, rows = model.init(seed), []
+    theta = start.expand(len(fed), -1)
+    for e in range(settings["epochs"]):
+        theta = train(theta, fed, everyone, key(seed, "alone"), e)
+        update, sent = theta - start, theta.clone()
+        if attack == "flip":
+            sent[bad] = start - update[bad]
+        elif attack == "noise":
+            false = torch.randn(int(bad.sum()), model.size, generator=draw)
+            sent[bad] = start + false * (update[bad].norm(dim=1) / false.norm(dim=1))[:, None]
+        points = coordinates(sent)
+        points = points / geometry.gaps(points)[*torch.triu_indices(len(fed), len(fed), 1)].median()
+        for name, wanted in settings["estimators"].items():
+            kind, options = named(wanted, sklearn.cluster, "estimator")
+            labels = cluster_parameters(points, kind(**options))
+            single = labels.bincount()[labels] == 1
+            scores = {"found": float(len(labels[~single].unique())), "noise": float(single.sum())}
+            scores["ari"] = clustering(labels[~bad], fed.group[~bad])["ari"]
+            if attack:
+                apart = ~torch.isin(labels, labels[~bad])
+                scores |= {"apart": float(apart[bad].double().mean()), "lost": float(single[~bad].double().mean())}
+            rows += [(name, seed, e + 1, metric, value) for metric, value in scores.items()]
+        if progress is not None:
+            progress(e + 1, settings["epochs"])
+    return pd.DataFrame(rows, columns=["algorithm", "seed", "round", "metric", "value"])
+
+
+def alignment(settings: Settings, seed: int, checkpoint: str | None = None, progress: Progress = None) -> pd.DataFrame:
+    """OCFL, fig. 1: mean cosine of the models that clients return, and of their updates, within and across groups."""
+    fed, rows = federation(settings, seed), []
+    model = network(settings, fed)
+    algorithm, everyone = method(settings, model), torch.arange(len(fed))
+    state = algorithm.init(model.init(seed), fed, seed)
+    i, j = torch.triu_indices(len(fed), len(fed), 1)
+    same = fed.group[i] == fed.group[j]
+    for t in range(settings["rounds"]):
+        starts = state.models[state.labels]
+        ends = algorithm.train(starts, fed, everyone, seed, t)
+        for what, vectors in (("parameters", ends), ("updates", ends - starts)):
+            cos = geometry.cosine(vectors)[i, j]
+            rows += [(t, f"{what}, same", float(cos[same].mean())), (t, f"{what}, different", float(cos[~same].mean()))]
+        state, _ = algorithm.step(state, fed, seed, t)
+        if progress is not None:
+            progress(t + 1, settings["rounds"])
+    found = pd.DataFrame(rows, columns=["round", "metric", "value"])
+    return found.assign(algorithm=type(algorithm).__name__, seed=seed)
+
+
+def restricted(settings: Settings, seed: int, checkpoint: str | None = None, progress: Progress = None) -> pd.DataFrame:
+    """OCFL's control: FedAvg's last model, which on a client may only answer labels that the client's cluster holds."""
+    fed = federation(settings, seed)
+    model = network(settings, fed)
+    ocfl = method(settings, model)
+    labels = ocfl.init(model.init(seed), fed, seed).labels
+    single = FedAvg(ocfl.train, settings["method"]["fraction"])
+    state = single.init(model.init(seed), fed, seed)
+    for t in range(settings["rounds"]):
+        state, _ = single.step(state, fed, seed, t)
+        if progress is not None:
+            progress(t + 1, settings["rounds"])
+    held = partition.class_counts(fed) > 0
+    rows = []
+    for i, k in enumerate(labels.tolist()):
+        x, y, real = (part[i] for part in fed.half("test"))
+        logits = model.logits(state.models[0], x[real]).masked_fill(~held[labels == k].any(0), -torch.inf)
+        rows.append((int(fed.ids[i]), k, float((logits.argmax(1) == y[real]).double().mean())))
+    found = pd.DataFrame(rows, columns=["client", "cluster", "value"])
+    return found.assign(algorithm="restricted", seed=seed, round=settings["rounds"] - 1, metric="accuracy")
+
+
+def stretched(lr: float, momentum: float, full: int, steps: int) -> float:
+    """The rate at which `steps` steps from rest lead as far under one gradient as `full` steps do at `lr`."""
+    reach = [sum((1 - momentum**k) / (1 - momentum) for k in range(1, n + 1)) for n in (full, steps)]
+    return lr * reach[0] / reach[1]
