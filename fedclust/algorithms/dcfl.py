@@ -30,7 +30,8 @@ from fedclust.geometry import KINDS, distance, dunn
 from fedclust.rng import key
 
 AFFINITY = AffinityPropagation(affinity="precomputed", max_iter=1000)
-DAMPING = (0.5, 0.9)  # the second where the first does not converge
+# the second where the first does not converge; slower messages must stand still longer before they count as settled
+ATTEMPTS = ({"damping": 0.5, "convergence_iter": 15}, {"damping": 0.9, "convergence_iter": 75})
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,8 @@ class DCFL(FedAvg):
             return torch.zeros(len(distances), dtype=torch.long)
         similarity = -distances.double().pow(self.power)
         preference = float(similarity.quantile(self.preference))
-        for damping in DAMPING:
-            estimator = clone(self.estimator).set_params(
-                damping=damping, preference=preference, random_state=random_state
-            )
+        for attempt in ATTEMPTS:
+            estimator = clone(self.estimator).set_params(preference=preference, random_state=random_state, **attempt)
             with warnings.catch_warnings():
                 warnings.simplefilter("error", ConvergenceWarning)
                 try:
