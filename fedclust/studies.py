@@ -178,8 +178,8 @@ def alone(settings: Settings, seed: int, checkpoint: str | None = None, progress
     """OCFL: all clients train alone from one model; after each epoch (`round`, from 1) every estimator clusters them.
 
     Estimators see the models in units of the median distance. `ari` counts noise as clusters of one; `found` clusters
-    are of two or more, `noise` is the rest. With an `attack` a share of the clients is `poisoned`: they train on random labels
-    ("labels"), or send their update reversed ("flip") or Gaussian of the same length ("noise"). `ari` is then that of
+    are of two or more, `noise` is the rest. With an `attack` a share `poisoned` of the clients trains on random labels
+    ("labels"), or sends its update reversed ("flip") or Gaussian of the same length ("noise"). `ari` is then that of
     the honest, `apart` the share of the poisoned that are with no honest client, `lost` the honest that are noise.
     """
     fed, attack = federation(settings, seed), settings.get("attack")
