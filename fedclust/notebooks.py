@@ -24,6 +24,7 @@ from fedclust.experiments import root, write
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 HERE = "fedclust-this-python"  # a kernel that is this interpreter, whatever kernels are installed under other names
 PULSE = 0.5  # seconds between two looks at the progress
+SHOWN = 8  # lines of a long error, at each end
 
 
 class NotebookFailed(RuntimeError):
@@ -124,10 +125,17 @@ def execute(key: str, parameters: dict[str, Any], out: Path, say: Callable[[str]
             failed.unlink(missing_ok=True)
             return good
         write(failed, lambda path: path.write_text(text(tidy(done)), encoding="utf-8"))
+    raise NotebookFailed(f"{story(error)}\n(the notebook so far: {failed})") from error
+
+
+def story(error: BaseException) -> str:
+    """Which cell, which error; of a long one the beginning and the end."""
     name, value = getattr(error, "ename", type(error).__name__), getattr(error, "evalue", str(error))
+    lines = value.strip().splitlines()
+    if len(lines) > 2 * SHOWN:
+        lines = [*lines[:SHOWN], "  [...]", *lines[-SHOWN:]]
     cell = getattr(error, "exec_count", None)
-    where = f"cell [{cell}] stopped with " if cell else ""
-    raise NotebookFailed(f"{where}{name}: {value}\n(the notebook so far: {failed})") from error
+    return f"{f'cell [{cell}]: ' if cell else ''}{name}: " + "\n".join(lines)
 
 
 def papermill(given: Path, made: Path, parameters: dict[str, Any]) -> None:
@@ -174,7 +182,7 @@ def kernel(folder: Path) -> Path:
     """A kernel specification for this very interpreter."""
     spec = folder / "kernels" / HERE
     spec.mkdir(parents=True)
-    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    argv = [sys.executable, "-m", "ipykernel_launcher", "--log-level=CRITICAL", "-f", "{connection_file}"]
     (spec / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": HERE, "language": "python"}))
     return folder
 
