@@ -4,8 +4,10 @@ A claim has one or more tests, written down before the verdict is looked at: an 
 (one value per seed) and a bound. Its verdict is the weakest of its tests'.
 """
 
+import ast
 import math
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -165,6 +167,14 @@ def fits(setting: dict[str, Any], value: Any, where: str) -> Any:
     return value
 
 
+def spelled(value: Any, setting: dict[str, Any]) -> Any:
+    """papermill's -p hands a list over as text."""
+    if isinstance(value, str) and not isinstance(setting["value"], str):
+        with suppress(ValueError, SyntaxError):
+            return ast.literal_eval(value)
+    return value
+
+
 def start(key: str, namespace: dict[str, Any]) -> tuple[Paper, Parameters]:
     """First cell of a notebook: its parameters, checked and resolved. None means what the paper's file says."""
     paper = load(key)
@@ -186,7 +196,7 @@ def start(key: str, namespace: dict[str, Any]) -> tuple[Paper, Parameters]:
     values = {name: fits(s, values[name], f"{key}.toml: setting {name}") for name, s in paper.settings.items()}
     for name in allowed & paper.settings.keys():
         if given.get(name) is not None:
-            value = fits(paper.settings[name], given[name], f"parameter {name}")
+            value = fits(paper.settings[name], spelled(given[name], paper.settings[name]), f"parameter {name}")
             if value != values[name] and name not in RUN:
                 changed[name] = value
             values[name] = value
