@@ -1,0 +1,109 @@
+"""The report: what it writes, what it refuses, and that nothing the paper shows can be forgotten."""
+
+import json
+import tomllib
+
+import pandas as pd
+import pytest
+from matplotlib import pyplot as plt
+
+from fedclust import papers, report
+from tests.test_papers import TOML
+
+
+@pytest.fixture
+def rep(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDCLUST_FIGURES", str(tmp_path))
+    paper = papers.check(tomllib.loads(TOML), "toy.toml")
+    return report.Report(paper, parameters())
+
+
+def parameters(**changed):
+    how = {"tier": "quick", "seeds": [0, 1, 2], "jobs": 1, "backend": "loky", "device": "cpu"}
+    return papers.Parameters({**how, "epsilon": 5.0, **changed}, changed)
+
+
+def draw(value=1.0):
+    fig, ax = plt.subplots()
+    ax.plot([0, value])
+    return fig
+
+
+def frames(a=0.7):
+    return pd.DataFrame({("A", "mean"): [a, a + 0.01, a + 0.02]}, index=[0, 1, 2])
+
+
+MEASURES = pd.DataFrame({"a": [0.70, 0.71, 0.72], "b": [0.60, 0.61, 0.62]})
+
+
+def whole(rep):
+    rep.figure("fig1", draw())
+    rep.compare("table1", frames())
+    rep.judge(MEASURES)
+    rep.close()
+
+
+def test_everything_is_written(rep):
+    whole(rep)
+    made = {path.name for path in rep.folder.iterdir()}
+    assert made == {"fig1.svg", "fig1.png", "table1.csv", "table1.md", "verdicts.json", "run.json"}
+    verdicts = json.loads((rep.folder / "verdicts.json").read_text())
+    assert verdicts["claims"][0]["verdict"] == "reproduced"
+    about = json.loads((rep.folder / "run.json").read_text())
+    assert about["seeds"] == [0, 1, 2] and about["versions"]["torch"]
+
+
+def test_same_results_same_bytes(rep, tmp_path, monkeypatch):
+    whole(rep)
+    monkeypatch.setenv("FEDCLUST_FIGURES", str(tmp_path / "again"))
+    again = report.Report(rep.paper, parameters())
+    whole(again)
+    for path in rep.folder.iterdir():
+        if path.name != "run.json":
+            assert path.read_bytes() == (again.folder / path.name).read_bytes(), path.name
+
+
+@pytest.mark.parametrize("forgotten", ["figure", "compare", "judge"])
+def test_nothing_can_be_forgotten(rep, monkeypatch, forgotten):
+    monkeypatch.setattr(rep, forgotten, lambda *a: None)
+    with pytest.raises(RuntimeError, match={"figure": "fig1", "compare": "table1", "judge": "verdicts"}[forgotten]):
+        whole(rep)
+
+
+def test_compare_shows_paper_ours_and_difference(rep):
+    rep.compare("table1", frames(0.8))
+    row = pd.read_csv(rep.folder / "table1.csv").iloc[0]
+    # 0.80, 0.81, 0.82: mean 0.81, half width 4.3027 * 0.01 / sqrt(3) = 0.0248
+    assert (row["paper"], row["ours [95 % interval]"], row["difference"]) == (0.7, "0.810 [0.785, 0.835]", 0.11)
+
+
+def test_a_row_that_was_not_run_says_so(rep):
+    rep.compare("table1", pd.DataFrame({("B", "mean"): [0.5]}, index=[0]))
+    rows = pd.read_csv(rep.folder / "table1.csv")
+    assert rows["ours [95 % interval]"].tolist() == ["not run", "0.500 (1 seed)"]
+
+
+def test_changed_parameters_never_touch_the_tiers_results(rep, tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "root", lambda: tmp_path)
+    changed = report.Report(rep.paper, parameters(epsilon=2.0))
+    assert tmp_path / "build" in changed.folder.parents
+    assert "epsilon = 2" in changed.source
+
+
+def test_stand_in_data_is_said_everywhere(rep):
+    rep.data["glyphs"] = {"source": "", "sha256": "", "stand_in": "emnist"}
+    assert "STAND-IN for emnist" in rep.source
+    assert "stand-in data: glyphs for emnist" in rep.judge(MEASURES)["why"][0]
+
+
+@pytest.mark.parametrize(("kind", "name"), [("figure", "fig7"), ("table", "table7")])
+def test_what_the_paper_does_not_have_is_named_extra(rep, kind, name):
+    thing = draw() if kind == "figure" else frames()
+    with pytest.raises(ValueError, match=f"'{name}'.*-extra-"):
+        getattr(rep, kind)(name, thing, "a caption")
+    getattr(rep, kind)(f"{'fig' if kind == 'figure' else 'table'}-extra-ours", thing, "a caption")
+
+
+def test_markdown_cells():
+    frame = pd.DataFrame({"x": [1.23456, None], "y": ["a|b", "c\nd"]}, dtype=object)
+    assert report.markdown(frame).splitlines() == ["| x | y |", "| --- | --- |", "| 1.235 | a\\|b |", "|  | c d |"]
