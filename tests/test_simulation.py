@@ -7,9 +7,10 @@ import torch
 from fedclust import rng
 from fedclust.algorithms import CFL, DCFL, OCFL, FedAvg, FedProx, LocalOnly
 from fedclust.algorithms.base import guard
+from fedclust.memo import Memo
 from fedclust.metrics import evaluate
 from fedclust.scenario import Join
-from fedclust.simulation import describe, run
+from fedclust.simulation import describe, finish, play, run
 from tests.algorithms.toy import Toward, regrouped, toy_federation, toy_model
 
 MODEL = toy_model()
@@ -225,7 +226,7 @@ def test_models_lost_on_the_server_are_noticed_too():
 
 
 def test_a_guarded_trainer_is_still_what_it_was():
-    train = guard(Toward(TARGETS, 0.5))
+    train = guard(Toward(TARGETS, 0.5), Memo(1))
     assert isinstance(train, Toward) and train.rate == 0.5 and train.model is not None
     held = replace(train, prox=1.0)
     assert held.prox == 1.0 and isinstance(held, Toward)
@@ -233,4 +234,38 @@ def test_a_guarded_trainer_is_still_what_it_was():
     assert held(theta, fed, torch.tensor([0]), 0, 0).equal(0.25 * TARGETS[:1])
     FUSE.update(nan=(0, 0))
     with pytest.raises(FloatingPointError):  # the copy is guarded as well
-        replace(guard(fused()), prox=1.0)(theta, fed, torch.tensor([0]), 0, 0)
+        replace(guard(fused(), Memo(1)), prox=1.0)(theta, fed, torch.tensor([0]), 0, 0)
+
+
+# ---- several runs in step
+
+
+@dataclass(frozen=True, eq=False)
+class Otherwise(Toward):
+    """The same settings, another training."""
+
+    def __call__(self, theta, fed, clients, seed, t):
+        return super().__call__(theta, fed, clients, seed, t) + 1
+
+
+def test_methods_in_step_share_work_and_nothing_else():
+    fed, methods = (
+        toy_federation(4),
+        [FedAvg(fused()), DCFL(fused(), recluster="never"), FedAvg(Otherwise(TARGETS, 0.5))],
+    )
+    alone = [run(m, fed, MODEL, rounds=3, seed=0) for m in methods]
+    FUSE.update(calls=0)
+    memo = Memo(6)
+    playing = [play(m, fed, MODEL, rounds=3, seed=0, memo=memo) for m in methods]
+    for _ in range(3):
+        for each in playing:
+            next(each)
+    for expected, each in zip(alone, playing, strict=True):
+        same(expected, finish(each))
+    assert FUSE["calls"] == 3  # the second method trained like the first
+
+
+def test_trainers_of_different_kinds_are_never_taken_for_each_other():
+    theta, fed, who, memo = torch.zeros(1, 4), toy_federation(1), torch.tensor([0]), Memo(4)
+    first, second = (guard(kind(TARGETS, 0.5), memo)(theta, fed, who, 0, 0) for kind in (Toward, Otherwise))
+    assert second.equal(first + 1) and memo.hits == 0

@@ -78,10 +78,12 @@ class Method:
 def guard(train: Any, memo: Memo) -> Any:
     """A twin of the trainer, of a subclass: it checks what comes back and is otherwise the same thing."""
 
+    kind = type(train).__qualname__
+
     class Guarded(type(train)):  # type: ignore[misc]
         def __call__(self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> Tensor:
             work = partial(super().__call__, theta, fed, clients, seed, t)
-            trained = memo((repr(self), seed, t, content(fed.ids[clients]), content(theta)), work)
+            trained = memo((kind, repr(self), seed, t, content(fed.ids[clients]), content(theta)), work)
             check_finite(trained.isfinite().all(1), fed.ids[clients])
             return trained
 

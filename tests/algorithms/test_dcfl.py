@@ -73,7 +73,7 @@ DRIFTED[1] = torch.tensor([-4.0, 0.0])  # client 1 runs over to the other side
 
 @pytest.mark.parametrize("new_models", ["clients", "clusters"])
 def test_a_drifting_client_changes_its_cluster_by_hand(new_models):
-    """Eq. 5 of client models. Round 1 starts at (1, 0) and (-1, 0); ends: (2, -.1), (-3, 0), (2, .1), (-2, y): client 1 is
+    """Eq. 5 of client models. Round 1 starts at (1, 0), (-1, 0); ends: (2, -.1), (-3, 0), (2, .1), (-2, y): client 1 is
     nearest to 4 and 5 e^2 from its own, Dunn < 1; new models (2, 0) and ((-3 - 2 - 2 - 2) / 4, 0).
     Of cluster models. Round 0 has one, (0, 0), and both clusters go on from it; ends (1, -.1), (-4, 0), (1, .1) and
     (-1, y), means -2/3 and -1; new models (-2/3, 0) and ((-2/3 - 1 - 1 - 1) / 4, 0)."""
