@@ -56,4 +56,50 @@ clean: ## remove what is made, but not .venv and not the data
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
-##@ Papers
+##@ Papers (make dcfl, ocfl, fedac, joint or cafa: one of them; ARGS="-p epsilon 5" changes a value and goes to build/)
+
+# No file is a target here: what is newer than what says nothing about results. The cache knows every trial by its content
+# and says why it runs one.
+PAPERS := $(sort $(basename $(notdir $(wildcard replications/*.py))))
+TIER ?= quick
+ifeq ($(TIER),paper)  # runs of hours leave their records beside the figures
+export FEDCLUST_SHIPPED ?= write
+endif
+REPLICATE = $(BIN)/fedclust replicate --tier $(TIER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS)) \
+	$(if $(BACKEND),--backend $(BACKEND)) $(ARGS)
+
+.PHONY: replicate-all $(PAPERS) smoke report site figures verify notebooks new-paper
+
+replicate-all: $(READY) ## every paper: data, notebooks, scoreboard (TIER=smoke|quick|paper SEEDS=5 JOBS=2 BACKEND=ray)
+	@[ $(TIER) = smoke ] || $(BIN)/fedclust data || echo 'Papers whose data are missing use a stand-in, and say so.'
+	$(REPLICATE) all
+	@[ $(TIER) = smoke ] || $(BIN)/fedclust report --tier $(TIER)
+
+$(PAPERS): $(READY)
+	$(REPLICATE) $@
+
+smoke: $(READY) ## every notebook in seconds, on stand-in data, as the tests do
+	$(MAKE) --no-print-directory replicate-all TIER=smoke
+
+report: $(READY) ## fill the scoreboard: README and figures/<tier>/scoreboard.md
+	$(BIN)/fedclust report
+
+site: $(READY) ## static pages of the executed notebooks: build/site/index.html
+	$(BIN)/fedclust site
+
+figures: $(READY) ## redraw everything from the shipped records, without training
+	FEDCLUST_SHIPPED=use $(REPLICATE) all
+
+verify: $(READY) ## train some of the shipped trials again and compare
+	$(BIN)/fedclust verify --tier $(TIER)
+
+notebooks: $(READY) ## bring replications/*.ipynb in step with replications/*.py
+	$(BIN)/fedclust notebooks
+
+new-paper: ## start a replication from the template: make new-paper KEY=mykey
+	@[[ "$(KEY)" =~ ^[a-z][a-z0-9_]*$$ ]] || { echo 'make new-paper KEY=mykey (small letters and digits)'; exit 2; }
+	@[ ! -e papers/$(KEY).toml ] || { echo 'papers/$(KEY).toml is there already'; exit 2; }
+	@sed 's/KEY/$(KEY)/g' papers/template/paper.toml > papers/$(KEY).toml
+	@sed 's/KEY/$(KEY)/g' papers/template/paper.md > papers/$(KEY).md
+	@sed 's/KEY/$(KEY)/g' papers/template/replication.py > replications/$(KEY).py
+	@echo 'papers/$(KEY).toml, papers/$(KEY).md and replications/$(KEY).py are there; try: make $(KEY) TIER=smoke'

@@ -1,15 +1,18 @@
-"""The command line: fedclust data | list | replicate | report | site | notebooks | doctor."""
+"""The command line: fedclust data | list | replicate | report | site | verify | notebooks | doctor."""
 
 import argparse
 import ast
+import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 TIERS = ("smoke", "quick", "paper")
+PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "opacus", "pandas", "papermill", "jupytext", "ipykernel")
 INTERRUPTED = 130  # what a shell expects of a program that Ctrl-C ended
 QUIET = 10.0  # seconds between two lines of progress where lines cannot be overwritten
 
@@ -51,6 +54,9 @@ def parser() -> argparse.ArgumentParser:
         (site, "static pages in build/site"),
     ):
         command(run, text).add_argument("--tier", choices=TIERS, help="all that are there by default")
+    add = command(verify, "train some of the shipped trials again and compare").add_argument
+    add("--tier", choices=TIERS[1:], default="quick")
+    add("--trials", type=int, default=2, help="how many of each paper")
     command(notebooks, "bring the clean .ipynb pairs in step with replications/*.py")
     command(doctor, "what works on this machine and what is missing")
     return top
@@ -63,7 +69,7 @@ def data(args: argparse.Namespace) -> int:
     for name in args.names or [str(row["name"]) for row in datasets.status()]:
         try:
             found = datasets.load(name)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
             missing += 1
             print(f"{name}: {error}", file=sys.stderr)
             continue
@@ -107,15 +113,13 @@ def replicate(args: argparse.Namespace) -> int:
         usual = papers.load(key).at(args.tier)
         changed = {n: v for n, v in asked.items() if v is not None and n not in papers.RUN and usual.get(n) != v}
         place = (
-            root() / "build" / f"executed/changed-{digest(changed)[:8]}"
-            if changed
-            else root() / "replications/executed"
+            Path("build", "executed", f"changed-{digest(changed)[:8]}") if changed else Path("replications", "executed")
         )
         if args.tier == "paper":
             print(f"{key}: {estimate(key)}", file=sys.stderr)
         started, line = time.monotonic(), Line(key)
         try:
-            made = books.execute(key, {**run, **asked}, place / args.tier, line)
+            made = books.execute(key, {**run, **asked}, root() / place / args.tier, line)
         except books.NotebookFailed as error:
             line.end()
             print(f"{key}: {error}", file=sys.stderr)
@@ -138,16 +142,14 @@ def literal(text: str) -> Any:
 
 def estimate(key: str) -> str:
     """What the paper's own sizes cost when they were last run here or where they were shipped from."""
-    import json
-
     from fedclust.experiments import root
 
     try:
         about = json.loads((root() / "figures" / "paper" / key / "run.json").read_text())
-        hours = about["cost"]["cpu_seconds"] / 3600
-        return f"about {hours:.1f} processor hours if nothing is cached (as measured, {about['host']['cores']} cores)"
+        hours, cores = about["cost"]["cpu_seconds"] / 3600, about["host"]["cores"]
+        return f"about {hours:.1f} processor hours if nothing is cached (measured on a machine with {cores} cores)"
     except (OSError, ValueError, KeyError):
-        return "not measured yet at this size: hours; the time left is shown once the first rounds are done"
+        return "not measured yet at this size: expect hours; the time left is shown after the first rounds"
 
 
 class Line:
@@ -184,6 +186,18 @@ def site(args: argparse.Namespace) -> int:
     return 0
 
 
+def verify(args: argparse.Namespace) -> int:
+    from fedclust import shipped
+
+    gaps = []
+    for name, gap in shipped.verify(args.tier, args.trials):
+        gaps.append(gap)
+        print(f"{name}  {'identical' if gap == 0 else f'means differ by up to {gap:.2g}'}", flush=True)
+    wrong = sum(not gap < shipped.NEAR for gap in gaps)
+    print(f"{len(gaps)} trials, {wrong} differ by more than {shipped.NEAR}" if gaps else "no records are shipped yet")
+    return 1 if wrong or not gaps else 0
+
+
 def notebooks(args: argparse.Namespace) -> int:
     from fedclust import notebooks as books
 
@@ -202,17 +216,7 @@ def doctor(args: argparse.Namespace) -> int:
 
     wrong = []
     print(f"python         {platform.python_version()}  {sys.executable}")
-    for name in (
-        "torch",
-        "torchvision",
-        "numpy",
-        "scikit-learn",
-        "opacus",
-        "pandas",
-        "papermill",
-        "jupytext",
-        "ipykernel",
-    ):
+    for name in PACKAGES:
         try:
             __import__({"scikit-learn": "sklearn"}.get(name, name))
             print(f"{name:14} {version(name)}")
