@@ -25,7 +25,7 @@ from fedclust import glyphs, sources
 from fedclust.sources import Arrays, Decode, Source
 
 
-class DataUnavailable(RuntimeError):
+class DataUnavailable(OSError):
     """None of the sources had the data; the message lists them."""
 
 
