@@ -230,7 +230,7 @@ def alignment(settings: Settings, seed: int, checkpoint: str | None = None, prog
         for what, vectors in (("parameters", ends), ("updates", ends - starts)):
             cos = geometry.cosine(vectors)[i, j]
             rows += [(t, f"{what}, same", float(cos[same].mean())), (t, f"{what}, different", float(cos[~same].mean()))]
-        state, _ = algorithm.step(state, fed, seed, t)
+        state, _ = replace(algorithm, train=lambda *_, ends=ends: ends).step(state, fed, seed, t)  # everyone: not twice
         if progress is not None:
             progress(t + 1, settings["rounds"])
     found = pd.DataFrame(rows, columns=["round", "metric", "value"])
