@@ -99,20 +99,16 @@ paper.settings_table(p.tier)
 
 # %%
 usual = {"mnist": ([0.1307], [0.3081]), "cifar": ([0.5] * 3, [0.5] * 3)}
-data, nets, full = {}, {}, {}
+data, nets, full, splits = {}, {}, {}, {}
 for d, name, conv in (("mnist", p.first, p.first_cnn), ("cifar", p.second, p.second_cnn)):
-    drawn = {"n": 100 * p.clients, "n_test": 10, "color": d == "cifar"} if name == "glyphs" else {}
+    drawn = {"n": 50 * p.clients, "n_test": 10, "color": d == "cifar"} if name == "glyphs" else {}
     data[d] = {"name": name, **drawn} | (dict(zip(("mean", "std"), usual[d], strict=True)) if p.normalised else {})
     nets[d] = {"mlp": {"kind": "mlp", "hidden": [p.hidden]}, "cnn": {"kind": "cnn", "channels": conv[:2], "kernel": 5, "hidden": conv[2:]}}
     images = len(studies.dataset({"data": data[d]}).y) * (1 - paper.at("paper")["holdout"])
     full[d] = int(np.ceil(images / p.clients / p.batch))  # steps of a client's epoch in the paper
-split = {"clients": p.clients, "holdout": p.holdout}
-splits = {
-    "iid": {"kind": "iid", **split},
-    "non": {"kind": "label_slices", "slices_per_client": p.slices // p.clients, **split},
-    "non2": {"kind": "label_slices", "slices_per_client": 1, **split},
-}
-every_label = splits["non2"] | {"holdout": paper.at("paper")["holdout"]}  # figs. 1, 4 and 6 use all of a client's images
+    shared = {"clients": p.clients, "holdout": p.holdout, "limit": full[d] * p.batch}  # as many images each at any holdout
+    slices = {"non": p.slices // p.clients, "non2": 1}
+    splits[d] = {"iid": {"kind": "iid", **shared}} | {k: {"kind": "label_slices", "slices_per_client": n, **shared} for k, n in slices.items()}
 sgd = {"batch": p.batch, "momentum": p.momentum if p.optimizer == "sgd" else 0.0, "optimizer": p.optimizer}
 
 
@@ -129,7 +125,7 @@ def optics(xi, metric=p.metric):
 def federated(label, seed, d="mnist", m="mlp", how=None, train=None, **tags):
     """One run of FedAvg, OCFL or a variant on non-IID2, as in figs. 5 and 7."""
     rate = {"mnist": p.lr_first, "cifar": p.lr_second}[d] * p.rounds_printed / p.rounds_ocfl
-    settings = {"data": data[d], "partition": splits["non2"], "model": nets[d][m], "train": local(d, rate, **(train or {}))}
+    settings = {"data": data[d], "partition": splits[d]["non2"], "model": nets[d][m], "train": local(d, rate, **(train or {}))}
     settings |= {"method": how or methods[d][label], "rounds": p.rounds_ocfl, "eval_every": p.every_ocfl}
     return Trial(settings, seed, label, {"data": d, "model": m, **tags})
 
@@ -150,7 +146,7 @@ titles |= {"iid": "IID", "non": "non-IID", "non2": "non-IID2"}
 # their models to FedAvg every round. Twenty clients on MNIST, two per label, MLP, rate as in fig. 3.
 
 # %%
-twenty = {"kind": "label_slices", "clients": p.clients_cosine, "slices_per_client": 1, "limit": full["mnist"] * p.batch}
+twenty = {"kind": "label_slices", "clients": p.clients_cosine, "slices_per_client": 1, "holdout": p.holdout, "limit": full["mnist"] * p.batch}
 readings = {"alone": {"kind": "LocalOnly"}, "in FedAvg": {"kind": "FedAvg", "fraction": 1.0}}
 setting1 = {"data": data["mnist"], "partition": twenty, "model": nets["mnist"]["mlp"], "train": sgd | {"lr": p.lr}, "rounds": p.rounds_cosine}
 cosines = report.sweep([Trial(setting1 | {"method": how}, s, name, task="alignment") for s in p.seeds for name, how in readings.items()])
@@ -176,8 +172,8 @@ lost = {pair: frame.iloc[:, 0] - frame.iloc[:, -1] for pair, frame in by_pair.it
 # a cut can run through two labels.
 
 # %%
-for letter, (dist, how) in zip("abc", splits.items(), strict=True):
-    fed = studies.federation({"data": data["mnist"], "partition": how | {"clients": 10, "holdout": 0.2}}, p.seeds[0])
+for letter, (dist, how) in zip("abc", splits["mnist"].items(), strict=True):
+    fed = studies.federation({"data": data["mnist"], "partition": how | {"clients": 10, "holdout": 0.2, "limit": None}}, p.seeds[0])
     fig, ax = plots.panels(width=4.4, height=2.5)
     plots.heat(ax, fc.partition.class_counts(fed), range(10), range(10), xlabel="label", ylabel="client", label="images")
     ax.set_title(f"{titles[dist]}: images per client and label")
@@ -192,7 +188,7 @@ skew = [
         {"data": data[d], "partition": how, "model": nets[d][m], "train": local(d, p.lr), "method": methods[d]["FedAvg"], "rounds": p.rounds, "eval_every": p.every},
         s, "FedAvg", {"data": d, "model": m, "dist": dist},
     )
-    for s in p.seeds for d in data for dist, how in splits.items() for m in ("mlp", "cnn")
+    for s in p.seeds for d in data for dist, how in splits[d].items() for m in ("mlp", "cnn")
 ]  # fmt: skip
 skewed = report.sweep(skew)
 curves = {key: plots.by_round(part) for key, part in skewed.groupby(["data", "model", "dist"])}
@@ -200,7 +196,7 @@ printed2 = {row[0]: dict(zip(paper.tables["table2"]["columns"], row[1:], strict=
 names = {"mnist": "MNIST", "cifar": "CIFAR-10"}
 for letter, (d, m) in zip("abcd", panels, strict=True):
     fig, ax = plots.panels(width=4.8, height=2.5)
-    for k, dist in enumerate(splits):
+    for k, dist in enumerate(("iid", "non", "non2")):
         plots.band(ax, curves[d, m, dist], titles[dist])
         ax.plot(p.rounds * 1.02, printed2[names[d]][f"{titles[m]} {titles[dist]}"], "D", color=plots.PALETTE[k], mfc="white", label="" if k else "paper, after 100 rounds")
     plots.round_axis(ax)
@@ -225,7 +221,7 @@ report.compare("table2", pd.DataFrame({(names[d], f"{titles[m]} {titles[dist]}")
 # %%
 asked = {f"xi {xi:g}": optics(xi) for xi in sorted({p.xi_first, p.xi_second, 0.1, 0.2})}
 lonely = report.sweep([
-    Trial({"data": data[d], "partition": every_label, "model": nets[d][m], "train": alone, "method": ocfl[d], "estimators": asked, "epochs": last[m]}, s, "", {"data": d, "model": m}, "alone")
+    Trial({"data": data[d], "partition": splits[d]["non2"], "model": nets[d][m], "train": alone, "method": ocfl[d], "estimators": asked, "epochs": last[m]}, s, "", {"data": d, "model": m}, "alone")
     for s in p.seeds for d in data for m in ("mlp", "cnn")
 ])  # fmt: skip
 found = {key: part.pivot(index="seed", columns="round", values="value") for key, part in lonely.groupby(["data", "model", "algorithm", "metric"], observed=True)}
@@ -341,7 +337,7 @@ rivals = {
     "affinity propagation": {"kind": "AffinityPropagation", "random_state": 0},
     "k-means, k = 10": {"kind": "KMeans", "n_clusters": 10, "n_init": 10, "random_state": 0},
 }
-crowd = {"data": data["mnist"], "partition": every_label, "model": nets["mnist"]["mlp"], "train": alone, "method": ocfl["mnist"], "estimators": rivals, "epochs": 1}
+crowd = {"data": data["mnist"], "partition": splits["mnist"]["non2"], "model": nets["mnist"]["mlp"], "train": alone, "method": ocfl["mnist"], "estimators": rivals, "epochs": 1}
 attacks = {"nobody": {}, "noise": {"attack": "noise"}, "flip": {"attack": "flip"}, "labels": {"attack": "labels"}}
 attacked = report.sweep([
     Trial(crowd | (how | {"poisoned": p.poisoned} if how else {}), s, "", {"attack": name}, "alone") for s in p.seeds for name, how in attacks.items()
