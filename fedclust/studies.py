@@ -230,7 +230,8 @@ def alignment(settings: Settings, seed: int, checkpoint: str | None = None, prog
         for what, vectors in (("parameters", ends), ("updates", ends - starts)):
             cos = geometry.cosine(vectors)[i, j]
             rows += [(t, f"{what}, same", float(cos[same].mean())), (t, f"{what}, different", float(cos[~same].mean()))]
-        state, _ = replace(algorithm, train=lambda *_, ends=ends: ends).step(state, fed, seed, t)  # everyone: not twice
+        known = replace(algorithm, train=lambda *_, ends=ends: ends)  # type: ignore[arg-type]  # not trained twice
+        state, _ = known.step(state, fed, seed, t)
         if progress is not None:
             progress(t + 1, settings["rounds"])
     found = pd.DataFrame(rows, columns=["round", "metric", "value"])
