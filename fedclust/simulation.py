@@ -113,7 +113,7 @@ def play(
             save(path, about, state, book, t + 1)
             saved = time.monotonic()
         yield t
-    spent = getattr(algorithm.train, "epsilon", None)
+    spent = getattr(algorithm.train, "spent", None)
     if callable(spent):  # privacy: what each client's trainings cost it in the end
         trained = book.total("trained", fed)
         book.note(rounds - 1, {"epsilon": spent(trained, fed)}, fed, state.labels)

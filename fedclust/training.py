@@ -5,6 +5,7 @@ plain perceptrons, whose small matrices leave a processor waiting: it trains man
 stacks with the backward pass written by hand.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
@@ -98,21 +99,21 @@ class LocalSGD:
             plan.append(pad(real[order], (0, -len(real) % width), value=-1).view(-1, width))
         return torch.cat(plan)[: self.steps]
 
-    # What privacy.DPSGD does differently: the weight of each sample's gradient, and noise.
+    # What privacy.DPSGD does differently.
 
-    def weights(self, dz: list[Tensor], a: list[Tensor], real: Tensor) -> Tensor:
-        """What each sample's gradient counts in a step, (n, B, 1), given all layers' deltas and inputs: the mean."""
+    def weights(self, dz: list[Tensor], a: list[Tensor], real: Tensor, sizes: Tensor) -> Tensor:
+        """What each sample's gradient counts in a step, (n, B, 1), given every layer's deltas and inputs: the mean."""
         return real / real.sum(1, keepdim=True)
 
-    def noise(self, streams: list[torch.Generator], like: Tensor) -> Tensor | None:
-        """What is added to the clients' gradients, (n, parameters)."""
-        return None
-
-    def gradient(self, net: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> None:
-        """Leave a batch's gradient in the parameters of a module."""
+    def gradient(self, net: nn.Module, x: Tensor, y: Tensor, size: int) -> None:
+        """The same for a module: leave the gradient of a batch in its parameters. The client has `size` samples."""
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.autocast):
             loss = cross_entropy(net(x), y)
         loss.backward()
+
+    def noise(self, fed: Federation, i: int, seed: int, t: int) -> Callable[[], Tensor] | None:
+        """A source of what is added to each of client i's gradients, (P,)."""
+        return None
 
     # ---- loop: any module, one client after the other
 
@@ -124,16 +125,19 @@ class LocalSGD:
             start, row, weights = self.model.split(theta[k]), values(net), list(net.parameters())
             with torch.no_grad():
                 torch._foreach_copy_(row, start)
-            step = self.optim(weights, lr)
+            step, draw, size = self.optim(weights, lr), self.noise(fed, i, seed, t), int(fed.mask[i].sum())
             x, y = fed.x[i].to(theta), fed.y[i].to(theta.device)
-            crops, noise = (stream(seed, name, t, int(fed.ids[i])) for name in ("augment", "noise"))
+            crops = stream(seed, "augment", t, int(fed.ids[i]))
             for batch in self.batches(fed, i, seed, t):
                 chosen = batch[batch >= 0].to(theta.device)
                 images = x.index_select(0, chosen)
-                self.gradient(net, crop_flip(images, crops) if self.augment else images, y[chosen], noise)
-                if self.prox:
-                    pulls = torch._foreach_sub([w.detach() for w in weights], start[: len(weights)])
-                    torch._foreach_add_([w.grad for w in weights if w.grad is not None], pulls, alpha=self.prox)
+                self.gradient(net, crop_flip(images, crops) if self.augment else images, y[chosen], size)
+                added = self.model.split(draw().to(theta)) if draw else []
+                for j, w in enumerate(weights):
+                    if self.prox and w.grad is not None:
+                        w.grad.add_(w.detach() - start[j], alpha=self.prox)
+                    if added and w.grad is not None:
+                        w.grad.add_(added[j])
                 step.step()
                 step.zero_grad()
             torch.cat([value.detach().flatten() for value in row], out=out[k])
@@ -165,14 +169,14 @@ class LocalSGD:
         """
         lr, device, rows = self.lr * self.decay**t, fed.x.device, self.model.split
         plans = [self.batches(fed, i, seed, t) for i in clients.tolist()]
-        streams = [stream(seed, "noise", t, i) for i in fed.ids[clients].tolist()]
+        draws = [self.noise(fed, i, seed, t) for i in clients.tolist()]
         steps = [len(plan) for plan in plans]
         grid = torch.full((len(plans), steps[0], max(plan.shape[1] for plan in plans)), -1)  # (C, S, B)
         for c, plan in enumerate(plans):
             grid[c, : len(plan), : plan.shape[1]] = plan
         real = (grid >= 0).to(theta)[..., None]
         where = (grid.clamp_min(0) + (clients.cpu() * fed.x.shape[1])[:, None, None]).to(device)  # among all samples
-        x, y = fed.x.flatten(0, 1).flatten(1), fed.y.flatten()
+        x, y, sizes = fed.x.flatten(0, 1).flatten(1), fed.y.flatten(), fed.mask[clients].sum(1).to(theta)[:, None, None]
         W = [
             part[order] if part.ndim == 3 else part[order][:, None] for part in rows(theta)
         ]  # (C, out, in), (C, 1, out), ...
@@ -194,9 +198,9 @@ class LocalSGD:
             ]  # (n, B, out): dL/dz of every layer
             for i in range(len(w) - 2, 0, -2):
                 dz.insert(0, dz[0].bmm(w[i]).mul_(a[i // 2] > 0))
-            share = self.weights(dz, a, real[:n, s])
-            noise = self.noise(streams[:n], theta)
-            e = [None] * len(w) if noise is None else [part.view_as(w[i]) for i, part in enumerate(rows(noise))]
+            share = self.weights(dz, a, real[:n, s], sizes[:n])
+            drawn = [draw() for draw in draws[:n] if draw]
+            e = rows(torch.stack(drawn).to(theta)) if drawn else [None] * len(w)
             for i in range(0, len(w), 2):
                 d = dz[i // 2].mul_(share)
                 self.descend(w[i], v[i], w0[i], d.mT, a[i // 2], e[i], lr)  # (n, out, B) (n, B, in)
@@ -212,7 +216,7 @@ class LocalSGD:
         if self.momentum:
             v.baddbmm_(left, right, beta=self.momentum)
             if noise is not None:
-                v.add_(noise)
+                v.add_(noise.view_as(v))
             if shrink:
                 v.add_(w, alpha=shrink).sub_(start, alpha=self.prox)
             w.sub_(v, alpha=lr)
@@ -221,7 +225,7 @@ class LocalSGD:
             if self.prox:
                 w.add_(start, alpha=lr * self.prox)
             if noise is not None:
-                w.add_(noise, alpha=-lr)
+                w.add_(noise.view_as(w), alpha=-lr)
 
 
 def crop_flip(x: Tensor, generator: torch.Generator) -> Tensor:

@@ -1,0 +1,133 @@
+"""Which model suits a client's batch: losses and gradients of every (client, model) pair, without building gradients.
+
+The clients share K models, so a model runs once over all their batches. For a linear layer with inputs a and deltas
+dz = dL/dz (of the client's mean loss), the gradient dz^T a is only looked at through products:
+<dz^T a, V> = sum(dz * (a V^T)) and |dz^T a|^2 = sum((a a^T) * (dz dz^T)). Nothing of size (N, K, P) exists.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.grad import conv2d_weight
+
+from fedclust.matmul import fast_matmul
+from fedclust.models import Model
+
+CHUNK = 512  # samples at a time: their activations stay in the cache
+
+
+def losses(model: Model, rows: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+    """Mean loss of every client's batch under every model: (K, P), (N, B, ...), (N, B), (N, B) -> (N, K)."""
+    share, out = shares(mask, rows), rows.new_empty(len(x), len(rows))
+    with torch.no_grad(), fast_matmul(rows, CHUNK * model.size):
+        for k, row in enumerate(rows):
+            net = model.module(row).eval()
+            for part in chunks(y):
+                loss = cross_entropy(net(x[part].flatten(0, 1).to(rows)), y[part].flatten(), reduction="none")
+                out[part, k] = (loss.view_as(share[part]) * share[part]).sum(1)
+    return out
+
+
+def decisions(
+    model: Model, rows: Tensor, directions: Tensor | None, x: Tensor, y: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """loss, <gradient, directions[k]> and |gradient| of every (client, model), (N, K) each.
+
+    Without directions only the losses are computed and the others are zero.
+    """
+    if directions is None:
+        loss = losses(model, rows, x, y, mask)
+        return loss, torch.zeros_like(loss), torch.zeros_like(loss)
+    share = shares(mask, rows)
+    loss, dot, square = rows.new_zeros(3, len(x), len(rows))
+    with fast_matmul(rows, CHUNK * model.size):
+        for k, row in enumerate(rows):
+            net = model.module(row).eval()
+            names = {layer: name for name, layer in net.named_modules()}
+            towards = {part[0]: v for part, v in zip(model.layout, model.split(directions[k]), strict=True)}
+            for part in chunks(y):
+                each, layers = taps(net, x[part].flatten(0, 1).to(rows), y[part].flatten(), share[part].flatten())
+                loss[part, k] = (each.view_as(share[part]) * share[part]).sum(1)
+                for layer, a, dz in layers:
+                    V, v = towards[names[layer] + ".weight"], towards.get(names[layer] + ".bias")
+                    d, s = by_client(layer, a.unflatten(0, share[part].shape), dz.unflatten(0, share[part].shape), V, v)
+                    dot[part, k] += d
+                    square[part, k] += s
+    return loss, dot, square.sqrt()
+
+
+def by_client(layer: nn.Module, a: Tensor, dz: Tensor, V: Tensor, v: Tensor | None) -> tuple[Tensor, Tensor]:
+    """<gradient, (V, v)> and |gradient|^2 of one layer per client, from inputs and deltas: (n, B, ...) -> (n,), (n,)."""
+    if isinstance(layer, nn.Conv2d):  # kernels are small: build them, one client at a time
+        how = (layer.stride, layer.padding, layer.dilation, layer.groups)
+        grads = torch.stack([conv2d_weight(one, V.shape, delta, *how) for one, delta in zip(a, dz, strict=True)])
+        bias = dz.sum((1, 3, 4)) if v is not None else dz.new_zeros(len(dz), 0)  # (n, out)
+        dot = grads.flatten(1) @ V.flatten() + (bias @ v if v is not None else 0)
+        return dot, grads.flatten(1).square().sum(1) + bias.square().sum(1)
+    along = nn.functional.linear(a, V, v)  # (n, B, in) -> (n, B, out)
+    gram = a @ a.mT + (v is not None)  # (n, B, B); a bias is a weight whose input is 1
+    return (dz * along).sum((1, 2)), (gram * (dz @ dz.mT)).sum((1, 2))
+
+
+def chosen_step(model: Model, rows: Tensor, choice: Tensor, x: Tensor, y: Tensor, mask: Tensor, lr: float) -> Tensor:
+    """The mean over each model's clients of their models after one SGD step from it, (K, P); unchosen models stay.
+
+    All start from the same model, so that is one step along the clients' mean gradient: one backward per model.
+    """
+    share, out = shares(mask, rows), rows.clone()
+    with fast_matmul(rows, CHUNK * model.size):
+        for k in choice.unique().tolist():
+            net, members = model.module(rows[k]).eval(), (choice == k).nonzero()[:, 0]
+            for part in chunks(y[members]):
+                i = members[part]
+                loss = cross_entropy(net(x[i].flatten(0, 1).to(rows)), y[i].flatten(), reduction="none")
+                (loss @ share[i].flatten() / len(members)).backward()
+            gradient = torch.cat([w.grad.flatten() for w in net.parameters() if w.grad is not None])
+            out[k, : model.parameters].sub_(gradient, alpha=lr)
+    return out
+
+
+def taps(net: nn.Module, x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, list[tuple[nn.Module, Tensor, Tensor]]]:
+    """Every sample's loss (B,), and (layer, its input, d(weight . loss)/d(its output)) of all layers with parameters.
+
+    No gradient of a parameter is computed: linear layers and convolutions give them as products of the two.
+    """
+    seen: list[tuple[nn.Module, Tensor, Tensor]] = []
+
+    def tap(layer: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+        seen.append((layer, inputs[0].detach(), output if output.requires_grad else output.requires_grad_()))
+
+    known = [layer for layer in net.modules() if isinstance(layer, (nn.Linear, nn.Conv2d))]
+    if sum(w.numel() for w in net.parameters()) != sum(w.numel() for layer in known for w in layer.parameters()):
+        others = {type(m).__name__ for m in net.modules() if m not in known and list(m.parameters(recurse=False))}
+        raise ValueError(
+            f"{sorted(others)}: gradients per sample or client are known for Linear and Conv2d only; use a model "
+            "without other parameters (no batch norm, which mixes samples)"
+        )
+    for layer in net.modules():
+        if getattr(layer, "inplace", False):
+            layer.inplace = False  # type: ignore[assignment]  # the outputs are needed as they were
+    hooks = [layer.register_forward_hook(tap) for layer in known]
+    try:
+        with torch.enable_grad():
+            loss = cross_entropy(net.requires_grad_(False)(x), y, reduction="none")
+            deltas = torch.autograd.grad(loss @ weight, [output for *_, output in seen])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if len(seen) != len(known):
+        raise ValueError(f"{len(known)} layers were used {len(seen)} times in one pass: each must be used exactly once")
+    return loss.detach(), [(layer, a, dz) for (layer, a, _), dz in zip(seen, deltas, strict=True)]
+
+
+def shares(mask: Tensor, like: Tensor) -> Tensor:
+    """Weight of each sample in its client's mean, (N, B); zero for padding."""
+    return mask.to(like) / mask.sum(1, keepdim=True)
+
+
+def chunks(y: Tensor) -> Iterator[slice]:
+    """Slices of clients (N, B) with about CHUNK samples each."""
+    step = max(CHUNK // y.shape[1], 1)
+    return (slice(i, i + step) for i in range(0, len(y), step))

@@ -1,0 +1,225 @@
+"""Differential privacy: DP-SGD, and clipped and noised updates. The accountants are Opacus'.
+
+The noise comes from the named streams, so a run can be repeated; it protects only as long as the seed is a secret.
+"""
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import unfold
+from torch.nn.grad import conv2d_weight
+
+from fedclust.algorithms.base import Trainer
+from fedclust.decision import taps
+from fedclust.federation import Federation
+from fedclust.models import Model
+from fedclust.rng import stream
+from fedclust.training import LocalSGD
+
+
+@dataclass(frozen=True)
+class DPSGD(LocalSGD):
+    """DP-SGD (Abadi et al. 2016): per-sample gradients clipped to `clip`, summed, noised, over the expected batch size.
+
+    Each of an epoch's n/B steps draws every sample with probability B/n, as the accountant assumes. Give `epsilon`, the
+    whole budget for `participations` calls, and each client gets the noise that its number of samples needs; or give
+    the `noise_multiplier` itself. epsilon = inf clips without noise.
+    """
+
+    _: KW_ONLY
+    epsilon: float | None = None
+    noise_multiplier: float | None = None
+    delta: float = 1e-5
+    clip: float = 1.0
+    participations: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            raise ValueError(
+                f"epsilon={self.epsilon}, noise_multiplier={self.noise_multiplier}: give one of the two, "
+                "the budget (e.g. epsilon=10) or the noise"
+            )
+        check(self.epsilon, self.delta, self.clip)
+        if self.noise_multiplier is not None and self.noise_multiplier < 0:
+            raise ValueError(f"noise_multiplier={self.noise_multiplier}: must not be negative; 0 clips without noise")
+        if self.participations < 1:
+            raise ValueError(
+                f"participations={self.participations}: must be at least 1, the rounds a client is to train in"
+            )
+        if self.autocast:
+            raise ValueError("autocast=True: per-sample gradients are clipped in full precision, leave it off")
+
+    def schedule(self, n: int) -> tuple[float, int]:
+        """Sampling rate and number of steps in one call, for a client with n samples."""
+        width = min(self.batch, n)
+        return width / n, self.steps or self.epochs * math.ceil(n / width)
+
+    def batches(self, fed: Federation, i: int, seed: int, t: int) -> Tensor:
+        """Poisson samples, (S, B): -1 fills up, a batch may be empty."""
+        real = fed.mask[i].cpu().nonzero()[:, 0]
+        rate, steps = self.schedule(len(real))
+        drawn = torch.rand(steps, len(real), generator=stream(seed, "batches", t, int(fed.ids[i]))) < rate
+        size = drawn.sum(1)
+        first = drawn.byte().argsort(dim=1, descending=True, stable=True)[:, : max(int(size.max()), 1)]  # (S, B)
+        return real[first].masked_fill(torch.arange(first.shape[1]) >= size[:, None], -1)
+
+    def multiplier(self, n: int) -> float:
+        """Standard deviation of the noise in units of `clip`, for a client with n samples."""
+        if self.noise_multiplier is not None:
+            return self.noise_multiplier
+        rate, steps = self.schedule(n)
+        return noise_for(self.epsilon, self.delta, rate, steps * self.participations)
+
+    def noise(self, fed: Federation, i: int, seed: int, t: int) -> Callable[[], Tensor] | None:
+        n = int(fed.mask[i].sum())
+        scale, draws = self.multiplier(n) * self.clip / min(self.batch, n), stream(seed, "noise", t, int(fed.ids[i]))
+        return (lambda: torch.randn(self.model.size, generator=draws).mul_(scale)) if scale else None
+
+    def weights(self, dz: list[Tensor], a: list[Tensor], real: Tensor, sizes: Tensor) -> Tensor:
+        """min(1, clip / |gradient|) over the expected batch size.
+
+        A sample's gradient of a layer is the outer product of its delta and its input (1 for the bias), so its norm is
+        the product of their norms: no per-sample gradient is built.
+        """
+        squares = [
+            d.square().sum(2) * (below.square().sum(2) + 1) for d, below in zip(dz, a, strict=True)
+        ]  # (n, B) each
+        return (
+            real
+            * (self.clip / torch.stack(squares).sum(0).sqrt()[..., None]).clamp_max(1)
+            / sizes.clamp_max(self.batch)
+        )
+
+    def gradient(self, net: nn.Module, x: Tensor, y: Tensor, size: int) -> None:
+        """The same through a module's layers. Scaling a sample's deltas scales its gradient."""
+        for w in net.parameters():
+            w.grad = torch.zeros_like(w)
+        if not len(y):  # nobody was drawn
+            return
+        _, layers = taps(net, x, y, torch.ones_like(y, dtype=x.dtype))
+        counts = (self.clip / torch.stack([squared_norms(*layer) for layer in layers]).sum(0).sqrt()).clamp_max(
+            1
+        ) / min(self.batch, size)
+        for layer, a, dz in layers:
+            dz = dz * counts.view(-1, *[1] * (dz.ndim - 1))
+            if isinstance(layer, nn.Conv2d):
+                weight, bias = conv2d_weight(a, layer.weight.shape, dz, *geometry(layer)), dz.sum((0, 2, 3))
+            else:
+                weight, bias = dz.T @ a, dz.sum(0)
+            layer.weight.grad = weight
+            if layer.bias is not None:
+                layer.bias.grad = bias
+
+    def spent(self, participations: Tensor, fed: Federation) -> Tensor:
+        """The epsilon that so many calls cost each client at `delta`, (N,) -> (N,)."""
+        costs = []
+        for times, n in zip(participations.tolist(), fed.sizes.tolist(), strict=True):
+            rate, steps = self.schedule(n)
+            costs.append(epsilon_of(self.multiplier(n), rate, steps * int(times), self.delta))
+        return torch.tensor(costs)
+
+
+@dataclass(frozen=True)
+class UpdateNoise:
+    """Clip what a client sends, its update, to norm `clip` and add Gaussian noise (Wei et al. 2020, NbAFL).
+
+    sigma = c * 2 clip / (m * epsilon) with c = sqrt(2 ln(1.25/delta)) and the client's number of samples m, `epsilon`
+    for each round. The whole row is clipped and noised, batch norm statistics as well: all of it is sent. epsilon = inf
+    clips without noise. The analysis behind sigma holds for epsilon <= 1 and takes the update for a mean over samples;
+    `spent` gives what an accountant makes of the same noise.
+    """
+
+    train: Trainer
+    epsilon: float = math.inf
+    delta: float = 1e-5
+    clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        check(self.epsilon, self.delta, self.clip)
+
+    @property
+    def model(self) -> Model:
+        return self.train.model
+
+    @property
+    def multiplier(self) -> float:
+        """The noise in units of the update's sensitivity 2 clip / m."""
+        return math.sqrt(2 * math.log(1.25 / self.delta)) / self.epsilon
+
+    def __call__(self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> Tensor:
+        update = self.train(theta, fed, clients, seed, t) - theta
+        update *= (self.clip / update.norm(dim=1, keepdim=True)).clamp_max(1)
+        if math.isfinite(self.epsilon):
+            sigma = self.multiplier * 2 * self.clip / fed.mask[clients].sum(1)  # (n,)
+            for row, scale, i in zip(update, sigma.tolist(), fed.ids[clients].tolist(), strict=True):
+                row += scale * torch.randn(len(row), generator=stream(seed, "noise", t, i)).to(row)
+        return theta + update
+
+    def spent(self, participations: Tensor, fed: Federation) -> Tensor:
+        """The composed epsilon of so many rounds at `delta`, (N,) -> (N,)."""
+        return torch.tensor(
+            [epsilon_of(self.multiplier, 1.0, int(times), self.delta) for times in participations.tolist()]
+        )
+
+
+def check(epsilon: float | None, delta: float, clip: float) -> None:
+    if epsilon is not None and not epsilon > 0:
+        raise ValueError(f"epsilon={epsilon}: must be positive; inf clips without noise")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta={delta}: must be between 0 and 1, well below one over the number of samples")
+    if not clip > 0:
+        raise ValueError(f"clip={clip}: must be positive, the largest norm that is let through")
+
+
+def geometry(layer: nn.Conv2d) -> tuple:
+    """How a convolution steps over its input, in the order of PyTorch's functions."""
+    return layer.stride, layer.padding, layer.dilation, layer.groups
+
+
+def squared_norms(layer: nn.Module, a: Tensor, dz: Tensor) -> Tensor:
+    """|gradient|^2 of one layer for every sample, from its input and delta: (B, ...), (B, ...) -> (B,)."""
+    if isinstance(layer, nn.Conv2d):
+        if layer.groups != 1 or isinstance(layer.padding, str):
+            raise ValueError(f"{layer}: DP-SGD knows convolutions with groups=1 and numeric padding")
+        patches = unfold(a, layer.kernel_size, layer.dilation, layer.padding, layer.stride)  # (B, in * k * k, places)
+        dz = dz.flatten(2)  # (B, out, places)
+        square, bias = (dz @ patches.mT).square().sum((1, 2)), dz.sum(2)
+    else:
+        square, bias = dz.square().sum(1) * a.square().sum(1), dz
+    return square + bias.square().sum(1) if layer.bias is not None else square
+
+
+@cache
+def noise_for(epsilon: float, delta: float, rate: float, steps: int) -> float:
+    """The noise multiplier that spends epsilon in so many steps."""
+    if math.isinf(epsilon):
+        return 0.0
+    from opacus.accountants.utils import get_noise_multiplier
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about orders at the end of its range, while it searches
+        return get_noise_multiplier(
+            target_epsilon=epsilon, target_delta=delta, sample_rate=rate, steps=steps, accountant="rdp"
+        )
+
+
+@cache
+def epsilon_of(multiplier: float, rate: float, steps: int, delta: float) -> float:
+    """What so many steps of the sampled Gaussian mechanism spend, by Opacus' RDP accountant."""
+    if steps == 0:
+        return 0.0
+    if multiplier == 0:
+        return math.inf
+    from opacus.accountants import RDPAccountant
+
+    accountant = RDPAccountant()
+    accountant.history = [(multiplier, rate, steps)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return float(accountant.get_epsilon(delta))
