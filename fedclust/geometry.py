@@ -29,10 +29,8 @@ def gaps(ends: Tensor) -> Tensor:
     In double precision: clusters drift far apart while their members differ by little, and |a|^2 + |b|^2 - 2 <a, b>
     would lose what is small. It costs twice a single precision product and is summed over slices of the rows.
     """
-    gram = sum((part @ part.mT for part in map(centred, ends.split(SLICE, 1))), ZERO)  # (n, P) -> (n, n)
-    squares = gram.diagonal()
-    scale = squares[:, None] + squares
-    squared = scale - 2 * gram
+    squared = squares(gram := sum((part @ part.mT for part in map(centred, ends.split(SLICE, 1))), ZERO))  # (n, n)
+    scale = gram.diagonal()[:, None] + gram.diagonal()
     return torch.where(squared <= NOISE * scale, 0, squared).sqrt().fill_diagonal_(0).to(ends)
 
 
@@ -42,42 +40,60 @@ def centred(rows: Tensor) -> Tensor:
     return rows - rows.mean(0)
 
 
-def divergence(starts: Tensor, ends: Tensor) -> Tensor:
-    """omega of all pairs of updates (DCFL Eq. 1), in [-1, 1]; 0 where both ends coincide.
+def divergence(starts: Tensor, ends: Tensor, of: Tensor | None = None) -> Tensor:
+    """omega of all pairs of updates (DCFL Eq. 1), in [-1, 1]; 0 where both ends coincide. `of` as in `distance`."""
+    return pairs(starts, ends, of)[1].to(ends)
+
+
+def pairs(starts: Tensor, ends: Tensor, of: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """|BD| and omega of all pairs, (n, n) each.
 
     With AB = ends - starts of one client and CD of the other, |AB| cos(alpha) = <AB, B - D> / |BD| and
     |CD| cos(beta) = <CD, D - B> / |BD|, hence omega = <AB - CD, B - D> / (|BD| (|AB| + |CD|)): no angle is needed.
+    B - D = (A - C) + (AB - CD) makes both |BD|^2 and that product sums of products of updates and starts. So what is
+    small, the updates, is squared alone, however far apart the starts are; and these, one per cluster, are few.
     """
-    return omega(starts, ends, gaps(ends))
+    of = torch.arange(len(ends)) if of is None else of
+    own = cross = start = ZERO
+    for s, e in zip(starts.split(SLICE, 1), ends.split(SLICE, 1), strict=True):
+        update, s = e - s[of], centred(s)
+        own = own + (update @ update.mT).double()  # (n, n)  <AB, CD>: all that grows with n^2, so in single precision
+        cross = cross + update.double() @ s.mT  # (n, K)  <AB, C>
+        start = start + s @ s.mT  # (K, K)  <A, C>
+    apart, turned, cross = squares(start)[of][:, of], squares(own), cross[:, of]  # |A - C|^2, |AB - CD|^2
+    mine = cross.diagonal()
+    mixed = mine[:, None] + mine - cross - cross.mT  # <A - C, AB - CD>
+    along, squared = mixed + turned, apart + 2 * mixed + turned  # <AB - CD, B - D>, |BD|^2
+    length = own.diagonal().sqrt()
+    scale = own.diagonal()[:, None] + own.diagonal() + apart
+    noise = max(8 * torch.finfo(ends.dtype).eps, NOISE)  # of equal ends
+    gap = torch.where(squared <= noise * scale, 0, squared).sqrt().fill_diagonal_(0)
+    total = gap * (length[:, None] + length)
+    return gap, torch.where(total == 0, 0, along / total).clamp(-1, 1)  # Eq. 1
 
 
-def omega(starts: Tensor, ends: Tensor, gap: Tensor) -> Tensor:
-    """Eq. 1 where the distances |BD| of the ends are known."""
-    parts = zip(starts.split(SLICE, 1), ends.split(SLICE, 1), strict=True)
-    cross = sum(((b.double() - a.double()) @ centred(b).mT for a, b in parts), ZERO)  # (n, n)  <AB_i, B_j>
-    own = cross.diagonal()
-    along = own[:, None] - cross - cross.mT + own  # <AB_i - AB_j, B_i - B_j>
-    length = (ends - starts).norm(dim=1).double()
-    scale = gap.double() * (length[:, None] + length)
-    return torch.where(scale == 0, 0, along / scale).clamp(-1, 1).to(ends)  # Eq. 1
+def squares(gram: Tensor) -> Tensor:
+    """|a - b|^2 of all pairs from all <a, b>."""
+    return gram.diagonal()[:, None] + gram.diagonal() - 2 * gram
 
 
-def distance(starts: Tensor, ends: Tensor, kind: str = "complete") -> Tensor:
+def distance(starts: Tensor, ends: Tensor, kind: str = "complete", of: Tensor | None = None) -> Tensor:
     """Distances between all pairs of updates, (n, n), symmetric with a zero diagonal.
 
     "complete" is DCFL's |BD| e^(2 omega) (Eq. 2), "divergence" its factor alone as omega + 1 (omega itself may be
-    negative), "euclidean" |BD|, "cosine" 1 - cos of the updates.
+    negative), "euclidean" |BD|, "cosine" 1 - cos of the updates. Client i went from starts[of[i]] to ends[i]; without
+    `of` there is a start for each.
     """
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r}: the distances are {', '.join(KINDS)}")
     if kind == "euclidean":
         return gaps(ends)
     if kind == "cosine":
-        return (1 - cosine(ends - starts)).fill_diagonal_(0)
+        return (1 - cosine(ends - (starts if of is None else starts[of]))).fill_diagonal_(0)
+    gap, omega = pairs(starts, ends, of)
     if kind == "divergence":
-        return (divergence(starts, ends) + 1).fill_diagonal_(0)
-    gap = gaps(ends)
-    return gap * torch.exp(2 * omega(starts, ends, gap))  # Eq. 2
+        return (omega + 1).fill_diagonal_(0).to(ends)
+    return (gap * torch.exp(2 * omega)).to(ends)  # Eq. 2
 
 
 def dunn(distances: Tensor, labels: Tensor) -> float:

@@ -130,6 +130,15 @@ def test_small_gaps_beside_large_ones():
     torch.testing.assert_close(geometry.divergence(starts, ends).double(), omega, rtol=0, atol=1e-3)
 
 
+def test_clients_of_a_cluster_share_a_start():
+    models, ends = torch.randn(3, 40, generator=stream(0, "m")), torch.randn(8, 40, generator=stream(0, "e"))
+    of = torch.tensor([2, 0, 0, 1, 2, 2, 0, 1])
+    for kind in geometry.KINDS:
+        each, shared = geometry.distance(models[of], ends, kind), geometry.distance(models, ends, kind, of)
+        torch.testing.assert_close(each, shared, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(geometry.divergence(models, ends, of), loop(models[of], ends)[0].float())
+
+
 def test_symmetric_with_a_zero_diagonal():
     starts, ends = (torch.randn(9, 50, generator=stream(0, name)) for name in "se")
     for kind in geometry.KINDS:

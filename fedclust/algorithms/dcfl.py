@@ -58,7 +58,7 @@ class DCFL(FedAvg):
 
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
         new, chosen, ends = self.average(state, fed, seed, t)  # Alg. 1 l.12-18
-        distances = distance(state.models[state.labels[chosen]], ends, self.distance)  # Alg. 1 l.20, Eq. 2  (n, n)
+        distances = distance(state.models, ends, self.distance, state.labels[chosen])  # Alg. 1 l.20, Eq. 2  (n, n)
         index = dunn(distances, state.labels[chosen])  # Alg. 1 l.21, Eq. 3
         info = cost(state, chosen) | {"dunn": index, "reclustered": 0.0, "converged": float("nan")}
         if self.recluster == "dunn" and (len(state.models) == 1 or index < 1):  # Alg. 1 l.22
@@ -98,5 +98,5 @@ class DCFL(FedAvg):
     def nearest(self, middle: Tensor, theta: Tensor, models: Tensor) -> Tensor:
         """Eq. 6: as updates from W_G, the mean model (Alg. 1 l.6, l.19), newcomer and cluster models are compared."""
         ends = torch.cat([models, theta])
-        distances = distance(middle.expand_as(ends), ends, self.distance)
+        distances = distance(middle[None], ends, self.distance, torch.zeros(len(ends), dtype=torch.long))
         return distances[len(models) :, : len(models)].argmin(1)  # Alg. 1 l.8  (n, K) -> (n,)
