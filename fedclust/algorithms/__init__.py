@@ -9,11 +9,12 @@ from fedclust.algorithms.cfl import CFL
 from fedclust.algorithms.dcfl import DCFL
 from fedclust.algorithms.fedac import FedAC, FedACP
 from fedclust.algorithms.fedavg import FedAvg, FedProx, LocalOnly
+from fedclust.algorithms.joint import IFCA, Joint
 from fedclust.algorithms.ocfl import OCFL
 
 __all__ = [
-    "ABFA", "CAFA", "CBCC", "CFL", "DCFL", "OCFL", "FedAC", "FedACP", "FedAvg", "FedProx", "LocalOnly",
-    "Method", "State", "Trainer", "catalogue",
+    "ABFA", "CAFA", "CBCC", "CFL", "DCFL", "IFCA", "OCFL", "FedAC", "FedACP", "FedAvg", "FedProx", "Joint",
+    "LocalOnly", "Method", "State", "Trainer", "catalogue",
 ]  # fmt: skip
 
 
