@@ -78,6 +78,8 @@ class LocalSGD:
             )
         if empty := fed.ids[clients][~fed.mask[clients].any(1)].tolist():
             raise ValueError(f"clients {empty} have no training samples: leave them out or partition differently")
+        if not len(clients):
+            return theta.clone()
         start = theta.to(self.device)
         out = torch.empty_like(start)
         if self.backend == "loop" or self.not_stackable():
@@ -118,8 +120,6 @@ class LocalSGD:
     # ---- loop: any module, one client after the other
 
     def loop(self, theta: Tensor, out: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> None:
-        if not len(theta):
-            return
         lr, net = self.lr * self.decay**t, self.model.module(theta[0]).train()
         for k, i in enumerate(clients.tolist()):
             start, row, weights = self.model.split(theta[k]), values(net), list(net.parameters())
