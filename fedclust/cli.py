@@ -19,7 +19,8 @@ QUIET = 10.0  # seconds between two lines of progress where lines cannot be over
 
 def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end the same way: children first
+    for number in (signal.SIGINT, signal.SIGTERM):  # both end the same way, children first; in a background job too
+        signal.signal(number, signal.default_int_handler)
     try:
         return args.run(args)
     except KeyboardInterrupt:
