@@ -59,13 +59,12 @@ def decisions(
 
 
 def by_client(layer: nn.Module, a: Tensor, dz: Tensor, V: Tensor, v: Tensor | None) -> tuple[Tensor, Tensor]:
-    """<gradient, (V, v)> and |gradient|^2 of one layer per client, from inputs and deltas: (n, B, ...) -> (n,), (n,)."""
+    """<gradient, (V, v)> and |gradient|^2 of a layer per client, from inputs and deltas: (n, B, ...) -> (n,), (n,)."""
     if isinstance(layer, nn.Conv2d):  # kernels are small: build them, one client at a time
-        how = (layer.stride, layer.padding, layer.dilation, layer.groups)
-        grads = torch.stack([conv2d_weight(one, V.shape, delta, *how) for one, delta in zip(a, dz, strict=True)])
-        bias = dz.sum((1, 3, 4)) if v is not None else dz.new_zeros(len(dz), 0)  # (n, out)
-        dot = grads.flatten(1) @ V.flatten() + (bias @ v if v is not None else 0)
-        return dot, grads.flatten(1).square().sum(1) + bias.square().sum(1)
+        pairs = [parameter_gradient(layer, one, delta) for one, delta in zip(a, dz, strict=True)]
+        g = torch.stack([torch.cat([weight.flatten(), bias]) for weight, bias in pairs])  # (n, weight and bias)
+        towards = torch.cat([V.flatten(), torch.zeros_like(pairs[0][1]) if v is None else v])
+        return g @ towards, g.square().sum(1)
     along = nn.functional.linear(a, V, v)  # (n, B, in) -> (n, B, out)
     gram = a @ a.mT + (v is not None)  # (n, B, B); a bias is a weight whose input is 1
     return (dz * along).sum((1, 2)), (gram * (dz @ dz.mT)).sum((1, 2))
@@ -120,6 +119,15 @@ def taps(net: nn.Module, x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, 
     if len(seen) != len(known):
         raise ValueError(f"{len(known)} layers were used {len(seen)} times in one pass: each must be used exactly once")
     return loss.detach(), [(layer, a, dz) for (layer, a, _), dz in zip(seen, deltas, strict=True)]
+
+
+def parameter_gradient(layer: nn.Module, a: Tensor, dz: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient of a layer's weight and bias from its input and delta; empty for no bias."""
+    bias = dz.movedim(1, -1).flatten(0, -2).sum(0)[: None if layer.bias is not None else 0]
+    if isinstance(layer, nn.Conv2d):
+        how = (layer.stride, layer.padding, layer.dilation, layer.groups)
+        return conv2d_weight(a, layer.weight.shape, dz, *how), bias
+    return dz.T @ a, bias
 
 
 def shares(mask: Tensor, like: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor, nn
@@ -37,11 +37,9 @@ class Model:
     @cached_property
     def layout(self) -> list[tuple[str, tuple[int, ...], int, int]]:
         """(name, shape, start, stop) of every part of the row, parameters before buffers."""
-        net, parts, start = prototype(self.build), [], 0
-        for name, value in [*net.named_parameters(), *float_buffers(net)]:
-            parts.append((name, tuple(value.shape), start, start + value.numel()))
-            start += value.numel()
-        return parts
+        named = named_values(prototype(self.build))
+        stops = list(accumulate(value.numel() for _, value in named))
+        return [(n, tuple(v.shape), stop - v.numel(), stop) for (n, v), stop in zip(named, stops, strict=True)]
 
     @cached_property
     def size(self) -> int:
@@ -62,12 +60,10 @@ class Model:
         b = 1/sqrt(fan in), weight and bias; all else (norms) as its module makes it."""
         generator, row = stream(seed, "init", k), self.row(prototype(self.build))
         trainable = [part for part in self.layout if part[2] < self.parameters]
-        bounds = {
-            name.rpartition(".")[0]: math.prod(shape[1:]) ** -0.5 for name, shape, *_ in trainable if len(shape) > 1
-        }
+        fan_in = {name.rpartition(".")[0]: math.prod(shape[1:]) for name, shape, *_ in trainable if len(shape) > 1}
         for name, _, start, stop in trainable:
-            if bound := bounds.get(name.rpartition(".")[0]):
-                row[start:stop].uniform_(-bound, bound, generator=generator)
+            if inputs := fan_in.get(name.rpartition(".")[0]):
+                row[start:stop].uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
         return row
 
     def module(self, row: Tensor) -> nn.Module:
@@ -101,14 +97,13 @@ def prototype(build: Callable[[], nn.Module]) -> nn.Module:
         return build()
 
 
-def float_buffers(net: nn.Module) -> list[tuple[str, Tensor]]:
-    """The buffers that travel: running means and variances, not batch counters."""
-    return [(name, value) for name, value in net.named_buffers() if value.is_floating_point()]
+def named_values(net: nn.Module) -> list[tuple[str, Tensor]]:
+    """Names and tensors in row order: parameters, then running means and variances, but no batch counters."""
+    return [*net.named_parameters(), *((name, b) for name, b in net.named_buffers() if b.is_floating_point())]
 
 
 def values(net: nn.Module) -> list[Tensor]:
-    """Parameters and travelling buffers in row order."""
-    return [*net.parameters(), *(value for _, value in float_buffers(net))]
+    return [value for _, value in named_values(net)]
 
 
 def dense_layers(widths: tuple[int, ...]) -> list[nn.Module]:
@@ -146,21 +141,21 @@ def convolutional(layers: list[nn.Module], widths: tuple[int, ...]) -> nn.Module
 def build_cnn(
     shape: tuple[int, ...], classes: int, channels: tuple[int, ...], kernel: int, pool: str, hidden: tuple[int, ...]
 ) -> nn.Module:
-    depth, height, width = shape
+    depth, *sides = shape
     layers: list[nn.Module] = []
-    for i, c in enumerate(channels):
+    for i, c in enumerate(channels, 1):
         layers.append(nn.Conv2d(depth, c, kernel))
-        depth, height, width = c, height - kernel + 1, width - kernel + 1
-        if pool == "each" or i == len(channels) - 1:
+        depth, sides = c, [side - kernel + 1 for side in sides]
+        if pool == "each" or i == len(channels):
             layers.append(nn.MaxPool2d(2))  # before ReLU: the same maximum, on a quarter of the numbers
-            height, width = height // 2, width // 2
+            sides = [side // 2 for side in sides]
         layers.append(nn.ReLU())
-        if min(height, width) < 1:
+        if min(sides) < 1:
             raise ValueError(
-                f"shape={shape}: nothing is left after convolution {i + 1} of {len(channels)} with kernel={kernel} and "
+                f"shape={shape}: nothing is left after convolution {i} of {len(channels)} with kernel={kernel} and "
                 f"pool={pool!r}: use fewer, a smaller kernel or larger images"
             )
-    return convolutional(layers, (depth * height * width, *hidden, classes))
+    return convolutional(layers, (depth * math.prod(sides), *hidden, classes))
 
 
 def cnn(
@@ -173,10 +168,10 @@ def cnn(
 ) -> Model:
     """Convolutions without padding, 2x2 max pooling after "each" or the "last" of them, then a perceptron.
 
-    OCFL: MNIST (10, 20) k5, 50; CIFAR-10, FedAC and joint's CIFAR-10: (6, 16) k5, 120-84. DCFL: (6, 16) k5, 256.
-    Joint's MNIST: (32, 64) k3, pool="last", 128.
+    OCFL's on MNIST: (10, 20) k5, 50. CIFAR-10 in all papers: (6, 16) k5, 120-84. DCFL's: (6, 16) k5, 256.
+    Joint's on grey images: (32, 64) k3, pool="last", 128.
     """
-    check_widths(channels=channels, hidden=hidden, classes=(classes,), kernel=(kernel,))
+    check_widths(channels=channels, kernel=(kernel,), hidden=hidden, classes=(classes,))
     if pool not in ("each", "last"):
         raise ValueError(f"pool={pool!r}: must be 'each' (after every convolution) or 'last' (once)")
     build = partial(build_cnn, tuple(shape), classes, tuple(channels), kernel, pool, tuple(hidden))
@@ -188,8 +183,8 @@ def build_vgg19(shape: tuple[int, ...], classes: int, width: float) -> nn.Module
 
     vgg = torchvision.models.vgg
     features = vgg.make_layers([c if c == "M" else round(c * width) for c in vgg.cfgs["E"]], batch_norm=True)
-    top, side = round(512 * width), (shape[1] // 32) * (shape[2] // 32)
-    return convolutional([*features], (top * side, top, top, classes))
+    top, places = round(512 * width), (shape[1] // 32) * (shape[2] // 32)
+    return convolutional([*features], (top * places, top, top, classes))
 
 
 def vgg19(shape: tuple[int, ...] = (3, 32, 32), classes: int = 10, width: float = 1.0) -> Model:

@@ -12,10 +12,9 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import unfold
-from torch.nn.grad import conv2d_weight
 
 from fedclust.algorithms.base import Trainer
-from fedclust.decision import taps
+from fedclust.decision import parameter_gradient, taps
 from fedclust.federation import Federation
 from fedclust.models import Model
 from fedclust.rng import stream
@@ -46,11 +45,10 @@ class DPSGD(LocalSGD):
                 "the budget (e.g. epsilon=10) or the noise"
             )
         check(self.epsilon, self.delta, self.clip)
-        if self.noise_multiplier is not None and self.noise_multiplier < 0:
-            raise ValueError(f"noise_multiplier={self.noise_multiplier}: must not be negative; 0 clips without noise")
-        if self.participations < 1:
+        if (self.noise_multiplier or 0) < 0 or self.participations < 1:
             raise ValueError(
-                f"participations={self.participations}: must be at least 1, the rounds a client is to train in"
+                f"noise_multiplier={self.noise_multiplier}, participations={self.participations}: the first must be at "
+                "least 0 (clipping only), the second at least 1 (the rounds a client is to train in)"
             )
         if self.autocast:
             raise ValueError("autocast=True: per-sample gradients are clipped in full precision, leave it off")
@@ -78,7 +76,7 @@ class DPSGD(LocalSGD):
 
     def noise(self, fed: Federation, i: int, seed: int, t: int) -> Callable[[], Tensor] | None:
         n = int(fed.mask[i].sum())
-        scale, draws = self.multiplier(n) * self.clip / min(self.batch, n), stream(seed, "noise", t, int(fed.ids[i]))
+        scale, draws = self.multiplier(n) * self.clip / min(self.batch, n), stream(seed, "dpsgd", t, int(fed.ids[i]))
         return (lambda: torch.randn(self.model.size, generator=draws).mul_(scale)) if scale else None
 
     def weights(self, dz: list[Tensor], a: list[Tensor], real: Tensor, sizes: Tensor) -> Tensor:
@@ -87,14 +85,12 @@ class DPSGD(LocalSGD):
         A sample's gradient of a layer is the outer product of its delta and its input (1 for the bias), so its norm is
         the product of their norms: no per-sample gradient is built.
         """
-        squares = [
-            d.square().sum(2) * (below.square().sum(2) + 1) for d, below in zip(dz, a, strict=True)
-        ]  # (n, B) each
-        return (
-            real
-            * (self.clip / torch.stack(squares).sum(0).sqrt()[..., None]).clamp_max(1)
-            / sizes.clamp_max(self.batch)
-        )
+        squares = [d.square().sum(2) * (below.square().sum(2) + 1) for d, below in zip(dz, a, strict=True)]
+        return real * self.clipping(squares)[..., None] / sizes.clamp_max(self.batch)
+
+    def clipping(self, squares: list[Tensor]) -> Tensor:
+        """Factor for every sample from its squared gradient norm in each layer."""
+        return (self.clip / torch.stack(squares).sum(0).sqrt()).clamp_max(1)
 
     def gradient(self, net: nn.Module, x: Tensor, y: Tensor, size: int) -> None:
         """The same through a module's layers. Scaling a sample's deltas scales its gradient."""
@@ -103,15 +99,9 @@ class DPSGD(LocalSGD):
         if not len(y):  # nobody was drawn
             return
         _, layers = taps(net, x, y, torch.ones_like(y, dtype=x.dtype))
-        counts = (self.clip / torch.stack([squared_norms(*layer) for layer in layers]).sum(0).sqrt()).clamp_max(
-            1
-        ) / min(self.batch, size)
+        counts = self.clipping([squared_norms(*layer) for layer in layers]) / min(self.batch, size)  # (B,)
         for layer, a, dz in layers:
-            dz = dz * counts.view(-1, *[1] * (dz.ndim - 1))
-            if isinstance(layer, nn.Conv2d):
-                weight, bias = conv2d_weight(a, layer.weight.shape, dz, *geometry(layer)), dz.sum((0, 2, 3))
-            else:
-                weight, bias = dz.T @ a, dz.sum(0)
+            weight, bias = parameter_gradient(layer, a, dz * counts.view(-1, *[1] * (dz.ndim - 1)))
             layer.weight.grad = weight
             if layer.bias is not None:
                 layer.bias.grad = bias
@@ -163,23 +153,15 @@ class UpdateNoise:
 
     def spent(self, participations: Tensor, fed: Federation) -> Tensor:
         """The composed epsilon of so many rounds at `delta`, (N,) -> (N,)."""
-        return torch.tensor(
-            [epsilon_of(self.multiplier, 1.0, int(times), self.delta) for times in participations.tolist()]
-        )
+        return torch.tensor([epsilon_of(self.multiplier, 1.0, int(n), self.delta) for n in participations.tolist()])
 
 
 def check(epsilon: float | None, delta: float, clip: float) -> None:
-    if epsilon is not None and not epsilon > 0:
-        raise ValueError(f"epsilon={epsilon}: must be positive; inf clips without noise")
-    if not 0 < delta < 1:
-        raise ValueError(f"delta={delta}: must be between 0 and 1, well below one over the number of samples")
-    if not clip > 0:
-        raise ValueError(f"clip={clip}: must be positive, the largest norm that is let through")
-
-
-def geometry(layer: nn.Conv2d) -> tuple:
-    """How a convolution steps over its input, in the order of PyTorch's functions."""
-    return layer.stride, layer.padding, layer.dilation, layer.groups
+    if (epsilon is not None and not epsilon > 0) or not 0 < delta < 1 or not clip > 0:
+        raise ValueError(
+            f"epsilon={epsilon}, delta={delta}, clip={clip}: epsilon must be positive (inf clips without noise), "
+            "delta between 0 and 1 (well below one over the number of samples), clip positive (the largest norm let by)"
+        )
 
 
 def squared_norms(layer: nn.Module, a: Tensor, dz: Tensor) -> Tensor:
