@@ -55,6 +55,11 @@ class Paper:
         """Every setting's value at a tier."""
         return {name: s.get(tier, s["value"]) for name, s in self.settings.items()}
 
+    def printed(self, table: str) -> dict[tuple[str, str], Any]:
+        """A table's cells by (row, column)."""
+        entry = self.tables[table]
+        return {(row[0], c): v for row in entry["rows"] for c, v in zip(entry["columns"], row[1:], strict=True)}
+
     def settings_table(self, tier: str) -> pd.DataFrame:
         """What was run beside what the paper says, and how each value is known."""
         rows = [

@@ -64,6 +64,21 @@ def by_round(record: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
     return rows.pivot_table(index="seed", columns="round", values="value", aggfunc="mean", observed=True)
 
 
+def by_cluster(record: pd.DataFrame, of: str) -> tuple[pd.Series, pd.DataFrame]:
+    """All algorithms' accuracy on the clients of the clusters that the algorithm `of` ends with, best served first.
+
+    Indexed by algorithm, cluster (1, 2, ... by `of`'s last accuracy, seed by seed), seed and round; and a table of each
+    client's cluster and group.
+    """
+    scores = record[(record.metric == "accuracy") & (record.client >= 0)]
+    end = scores[(scores["round"] == scores["round"].max()) & (scores.algorithm == of)]
+    order = end.groupby(["seed", "cluster"]).value.mean().groupby("seed").rank(ascending=False, method="first")
+    members = end.join(order.astype(int).rename("place"), on=["seed", "cluster"])
+    members = members.set_index(["seed", "client"])[["place", "group"]].rename(columns={"place": "cluster"})
+    scores = scores.drop(columns=["cluster", "group"]).join(members, on=["seed", "client"])
+    return scores.groupby(["algorithm", "cluster", "seed", "round"], observed=True).value.mean(), members
+
+
 def round_axis(ax: Axes, metric: str = "accuracy", *, x: str = "round") -> None:
     """Whole rounds below; accuracy and purity from 0 to 1."""
     ax.set(xlabel=x, ylabel=metric)
@@ -108,6 +123,28 @@ def band(
     if np.isfinite(low).any():  # one seed has no interval
         ax.fill_between(at, low, high, where=np.isfinite(low), color=how["color"], alpha=0.18, lw=0)
     ax.plot(at, mean, label=label, markevery=(count % 5 * 0.025 + 0.02, 0.12) if len(at) > 12 else None, **how)
+
+
+def curves(
+    drawn: dict[str, dict[str, pd.DataFrame]], metric: str = "accuracy", *, x: str = "round", rows: int = 1,
+    printed: dict[tuple[str, str], float] | None = None, at: float | None = None,
+    looks: dict[str, dict[str, Any]] | None = None, cols: int | None = None, **how: Any,
+) -> Figure:  # fmt: skip
+    """A panel per title, in it a band per label; diamonds are the paper's numbers of (title, label), last or `at`."""
+    fig, axes = panels(rows, -(-len(drawn) // rows), squeeze=False, **how)
+    for ax, (title, frames) in zip(axes.flat, drawn.items(), strict=True):
+        for label, frame in frames.items():
+            band(ax, frame, label, **(looks or {}).get(label, {}))
+            if (number := (printed or {}).get((title, label))) is not None:
+                end = float(frame.columns[-1]) * 1.04 if at is None else at
+                fill = ax.lines[-1].get_color() if ax.lines[-1].get_linestyle() == "-" else "white"
+                ax.plot(end, number, "D", color=ax.lines[-1].get_color(), mfc=fill, ms=5.5, label="paper", zorder=4)
+        round_axis(ax, metric if ax in axes[:, 0] else "", x=x if ax in axes[-1] else "")
+        ax.set_title(title)
+        if metric == "accuracy":
+            ax.set_ylim(0, 1)
+    legend(fig, cols=cols)
+    return fig
 
 
 def legend(where: Figure | Axes, *, cols: int | None = None) -> None:

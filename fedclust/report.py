@@ -117,6 +117,11 @@ class Report:
         header = ["", "value", "paper", "ours [95 % interval]", "difference"]
         self.table(name, pd.DataFrame(lines, columns=header))
 
+    def summary(self, name: str, samples: pd.DataFrame, caption: str, digits: int = 3) -> None:
+        """Mean and 95 % interval: `samples` has a row per seed and columns (row, column) of the table."""
+        cells = pd.Series({key: spread(samples[key], digits) for key in samples}).unstack(sort=False)
+        self.table(name, cells.rename_axis("").reset_index(), caption)
+
     def judge(self, measures: pd.DataFrame, untested: dict[str, str] | None = None) -> pd.DataFrame:
         """Every claim with its verdict; `verdicts.json` is written."""
         from IPython.display import Markdown, display
@@ -179,6 +184,13 @@ class Report:
     def json(self, name: str, content: dict[str, Any]) -> None:
         text = json.dumps(content, indent=1, default=str, ensure_ascii=False) + "\n"
         write(self.folder / name, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def spread(samples: pd.Series, digits: int = 3) -> str:
+    """Mean over seeds with its 95 % interval."""
+    mean, low, high = papers.interval(samples)
+    exact = low == -float("inf")  # one seed has no interval
+    return f"{mean:.{digits}f}" + (" (1 seed)" if exact else f" [{low:.{digits}f}, {high:.{digits}f}]")
 
 
 def markdown(frame: pd.DataFrame) -> str:
