@@ -124,7 +124,9 @@ def named(settings: Settings, module: Any, what: str) -> tuple[Any, Settings]:
 def _dataset(text: str) -> Dataset:
     wanted = json.loads(text)
     mean, std, pooled = wanted.pop("mean", None), wanted.pop("std", None), wanted.pop("pooled", False)
+    shrink = wanted.pop("shrink", 1)
     data = datasets.load(**wanted)
+    data = data.shrunk(shrink) if shrink > 1 else data
     data = data.pooled() if pooled else data
     return data if mean is None else data.scaled(tuple(mean), tuple(std))
 

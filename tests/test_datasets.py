@@ -272,6 +272,14 @@ def test_pooled_joins_the_halves():
     assert both.x_test.shape == (0, *data.shape) and len(both.y_test) == 0 and both.pooled().x.equal(both.x)
 
 
+def test_shrunk_takes_means_of_squares():
+    x = torch.tensor([[0, 2, 8, 8], [2, 4, 8, 8]], dtype=torch.uint8)[None, None]
+    data = Dataset("toy", x, torch.zeros(1).long(), x[:0], torch.zeros(0).long(), ("a",), "here", "")
+    assert data.shrunk(2).x.tolist() == [[[[2, 8]]]] and len(data.shrunk(2).x_test) == 0
+    with pytest.raises(ValueError, match="by=3: must divide"):
+        data.shrunk(3)
+
+
 def test_scaled_keeps_the_images():
     data = load("glyphs", n=3, n_test=1, color=True)
     scaled = data.scaled([0.5, 0.4, 0.3], [0.2])
