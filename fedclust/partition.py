@@ -27,6 +27,11 @@ from fedclust.datasets import Dataset
 from fedclust.federation import Federation
 from fedclust.rng import numpy_stream, stream
 
+__all__ = [
+    "class_counts", "class_groups", "class_table", "consecutive", "dirichlet_rotated", "draw_table", "iid", "iid_mix",
+    "iid_mix_counts", "label_slices", "turn",
+]  # fmt: skip
+
 Index = NDArray[np.int64]
 Weights = NDArray[np.float64]
 

@@ -3,7 +3,6 @@
 An event has a round `at` and turns the federation before that round into the one of that round.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,7 +47,7 @@ class Drift:
         return replace(fed, **new)
 
 
-def staggered(fed: Federation, start: int, every: int, rounds: int) -> tuple[Federation, Sequence[Join]]:
+def staggered(fed: Federation, start: int, every: int, rounds: int) -> tuple[Federation, list[Join]]:
     """The first `start` clients, and one more joining every `every` rounds as long as `rounds` last."""
     at = range(every, rounds, every)
     if start < 1 or start + len(at) > len(fed):
@@ -59,6 +58,6 @@ def staggered(fed: Federation, start: int, every: int, rounds: int) -> tuple[Fed
     return fed.take(range(start)), [Join(t, fed.take([start + i])) for i, t in enumerate(at)]
 
 
-def drifts(start: int, every: int, rounds: int) -> Sequence[Drift]:
+def drifts(start: int, every: int, rounds: int) -> list[Drift]:
     """One random client every `every` rounds from round `start` on."""
     return [Drift(t) for t in range(start, rounds, every)]

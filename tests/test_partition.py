@@ -182,6 +182,11 @@ def test_iid_shares_are_equal(data, clients, seed):
     assert not fed.group.any()
 
 
+def test_iid_clients_have_every_class():
+    table = partition.class_counts(partition.iid(balanced(), 6))
+    assert table.min() >= 2 and table.max() <= 22 and len(table.unique()) > 5  # 10 of each on average, at random
+
+
 @for_all(data=datasets(), clients=st.integers(1, 10), k=st.integers(1, 3), seed=st.integers(0, 99))
 def test_label_slices_are_equal_and_hold_neighbouring_labels(data, clients, k, seed):
     fed = partition.label_slices(data, clients, k, seed=seed)
@@ -229,9 +234,11 @@ def test_dirichlet_limits():
 
 
 def test_dirichlet_halves_have_one_distribution():
-    fed = partition.dirichlet_rotated(balanced(per_class=2000, test=0), 3, alpha=1.0, samples=5000, test_share=0.5)
+    data = balanced(per_class=2000, test=0)
+    fed = partition.dirichlet_rotated(data, 3, alpha=0.3, samples=5000, test_share=0.5, rotate=False)
     train, test = partition.class_counts(fed), partition.class_counts(fed, "test")
-    assert (train - test).abs().max() < 6 * 2500**0.5 / 2
+    assert ((train - test).abs() <= 4 * (train + test) ** 0.5).all()  # four deviations of a fair coin
+    assert train.max() > 500 and train.min() < 25  # and a skewed one: 250 would be even
 
 
 def test_dirichlet_keeps_the_upright_images_and_turns_them():
@@ -242,7 +249,8 @@ def test_dirichlet_keeps_the_upright_images_and_turns_them():
     assert torch.equal(fed.upright, plain.x) and torch.equal(fed.upright_test, plain.x_test)
     assert torch.allclose(fed.x[3:4], partition.turn(plain.x[3:4], fed.angle[3:4], fed.black[3:4]))
     assert torch.allclose(fed.x_test[3:4], partition.turn(plain.x_test[3:4], fed.angle[3:4], fed.black[3:4]))
-    assert len(fed.angle.unique()) == 5 and torch.allclose(fed.black, torch.tensor(-0.2))
+    assert len(fed.angle.unique()) == 5 and fed.angle.min() < 180 < fed.angle.max()
+    assert torch.allclose(fed.black, torch.tensor(-0.2))
 
 
 BLACK = torch.zeros(1, 1)
@@ -333,6 +341,7 @@ def test_emnist_has_a_table_drawn_in_the_same_manner():
     table = partition.draw_table(47, 8, 40, seed=5)
     assert held_by == [set(np.flatnonzero(row)) for row in table]
     assert (table.sum(1) == 40).all() and len({tuple(row) for row in table}) == 8
+    assert (table != partition.draw_table(47, 8, 40, seed=6)).any()
 
 
 @pytest.mark.parametrize("k, sizes", [(1, [10]), (2, [5, 5]), (3, [3, 3, 4]), (4, [2, 2, 3, 3])])
@@ -392,6 +401,11 @@ def test_iid_mix_of_the_code(seed):
 def test_the_code_gives_one_or_two_classes_and_samples_may_stand_twice():
     table, _ = partition.iid_mix_counts(torch.arange(10).repeat(100), 0, 40, generator="code")
     assert set((table > 0).sum(1).tolist()) == {1, 2}
+    table, _ = partition.iid_mix_counts(
+        torch.arange(2).repeat(2 * 10**5), 0, 400, generator="code", classes_per_client=(2, 2)
+    )
+    smaller = (table.min(1).values / table.sum(1)).mean()  # of two Dirichlet(0.5) shares: 1/2 - 1/pi on average
+    assert smaller == pytest.approx(0.5 - 1 / np.pi, abs=0.03)
     numbers = flat(held(partition.iid_mix(balanced(per_class=100), 0, 10, generator="code", validation=0.0)))
     assert len(numbers) == 1000 and len(set(numbers)) < 1000
 

@@ -31,6 +31,11 @@ def test_drift_turns_one_client_anew_from_its_upright_images(turned):
     assert 0 <= angle < 360
 
 
+def test_every_drift_has_its_own_angle(turned):
+    angles = [float(Drift(t, client=0)(turned, 0).angle[0]) for t in range(20)]
+    assert len(set(angles)) == 20 and min(angles) < 60 and 300 < max(angles) < 360
+
+
 def test_drift_leaves_the_federation_it_was_given_alone(turned):
     before = turned.x.clone(), turned.angle.clone()
     Drift(5, client=3)(turned, 0)
