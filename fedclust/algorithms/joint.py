@@ -112,3 +112,6 @@ class IFCA(Joint):
     """Ghosh et al. 2020: the loss alone picks the cluster, i.e. Joint with lambda 0."""
 
     lam: float = field(default=0.0, init=False)
+    sign: str = field(default="descent", init=False)  # neither gradient nor scale matters
+    loss: str = field(default="mean", init=False)
+    similarity: str = field(default="cosine", init=False)

@@ -42,10 +42,9 @@ def main() -> None:
     ]
     fast, slow = best(lambda: decisions(*args)), best(lambda: loop(*args), 3)
     losses = best(lambda: decisions(model, rows, None, x, y, mask))
-    print(f"loop {1e3 * slow:.0f} ms, decisions {1e3 * fast:.0f} ms: {slow / fast:.1f}x")
-    print(
-        f"losses alone, as in IFCA: {1e3 * losses:.0f} ms; same choices: {int((picks[0] == picks[1]).sum())} of {DEVICES}"
-    )
+    same = int((picks[0] == picks[1]).sum())
+    print(f"loop {slow:.3f} s, decisions {fast:.3f} s: {slow / fast:.1f}x; losses alone {losses:.3f} s")
+    print(f"same choices: {same} of {DEVICES}")
 
 
 if __name__ == "__main__":
