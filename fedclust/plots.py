@@ -138,11 +138,13 @@ def curves(
             if (number := (printed or {}).get((title, label))) is not None:
                 end = float(frame.columns[-1]) * 1.04 if at is None else at
                 fill = ax.lines[-1].get_color() if ax.lines[-1].get_linestyle() == "-" else "white"
-                ax.plot(end, number, "D", color=ax.lines[-1].get_color(), mfc=fill, ms=5.5, label="paper", zorder=4)
+                ax.plot(end, number, "D", color=ax.lines[-1].get_color(), mfc=fill, ms=5.5, zorder=4)
         round_axis(ax, metric if ax in axes[:, 0] else "", x=x if ax in axes[-1] else "")
         ax.set_title(title)
         if metric == "accuracy":
             ax.set_ylim(0, 1)
+    if printed:
+        axes.flat[-1].plot([], [], "D", color="black", mfc="white", ms=5.5, label="paper")
     legend(fig, cols=cols)
     return fig
 
