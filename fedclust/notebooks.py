@@ -97,8 +97,6 @@ def plain(output: NotebookNode) -> NotebookNode:
         for kind, content in part.items():
             if isinstance(content, str) and not kind.startswith("image/"):
                 part[kind] = re.sub(r"\bat 0x[0-9a-f]+", "at 0x0", content.replace(f"{root()}{os.sep}", ""))
-    if "metadata" in output:
-        output.metadata = {}
     return output
 
 

@@ -74,7 +74,9 @@ class Report:
         plots.save(fig, self.folder / name)
         plt.close(fig)
         self.made.add(name)
-        display(Image(data=(self.folder / f"{name}.png").read_bytes(), format="png"))
+        png = (self.folder / f"{name}.png").read_bytes()
+        width = int.from_bytes(png[16:20], "big") * 3 // 4  # all figures at one scale, letters as large as the text's
+        display(Image(data=png, format="png", width=width))
         display(Markdown(f"*{name}. {caption or known['caption']}*"))
 
     def table(self, name: str, frame: pd.DataFrame, caption: str | None = None) -> None:

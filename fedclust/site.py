@@ -19,7 +19,7 @@ img{max-width:100%;height:auto}pre{overflow-x:auto;background:#f6f6f6;padding:.6
 table{display:block;overflow-x:auto;max-width:100%;border-collapse:collapse;font-size:.88rem;margin:.8rem 0}
 th,td{border:1px solid #ddd;padding:.25rem .5rem;text-align:left;vertical-align:top;min-width:2.5rem;max-width:26rem}
 th{background:#f6f6f6}math{font-size:1.08em}math[display=block]{overflow-x:auto;overflow-y:hidden;padding:.3rem 0}
-summary{cursor:pointer;font-size:.8rem;color:#555}.anchor-link{display:none}footer{color:#666;margin-top:3rem}
+summary{cursor:pointer;font-size:.8rem;color:#555}.anchor-link,.prompt{display:none}footer{color:#666;margin-top:3rem}
 .cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(13rem,1fr));gap:1rem}
 .cards img{width:100%;height:9rem;object-fit:contain;border:1px solid #e4e4e4}
 """
@@ -34,7 +34,8 @@ def mathml(tex: str, display: str = "inline") -> str:
 
     plain = re.sub(r"\\operatorname\*?", r"\\mathrm", tex.replace("{aligned}", "{align*}"))
     try:
-        return convert(plain, display=display)
+        bar = '<mo stretchy="false"{}>&#x0007C;</mo>'  # bars enclose: no space on either side
+        return convert(plain, display=display).replace(bar.format(""), bar.format(' lspace="0" rspace="0"'))
     except Exception:  # the converter fails in many ways
         return f"<code>{html.escape(tex)}</code>"
 
@@ -89,7 +90,8 @@ def build(tiers: Sequence[str], base: Path | None = None) -> Path:
             (fresh / tier / f"{key}.html").write_text(page(about["title"], body + back), encoding="utf-8")
             parts.append(f'<h3><a href="{tier}/{key}.html">{html.escape(about["title"])}</a></h3>')
             parts.append(f"<p>{html.escape(about['claim'])}</p><div class=cards>")
-            for figure in sorted((base / "figures" / tier / key).glob("fig*.png")):
+            figures = (base / "figures" / tier / key).glob("fig*.png")
+            for figure in sorted(figures, key=lambda path: ("extra" in path.name, len(path.name), path.name)):
                 shutil.copy(figure, fresh / tier / f"{key}-{figure.name}")
                 source = f"{tier}/{key}-{figure.name}"
                 parts.append(f'<a href="{source}"><img loading=lazy src="{source}" alt="{key} {figure.stem}"></a>')

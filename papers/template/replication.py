@@ -12,6 +12,7 @@ rounds = None
 
 # %%
 import pandas as pd
+from IPython.display import Markdown
 
 import fedclust as fc
 
@@ -29,7 +30,7 @@ report = fc.report.Report(paper, p)
 # ## What was open, and how we read it
 
 # %%
-paper.settings_table(p.tier)
+Markdown(fc.report.markdown(paper.settings_table(p.tier)))
 
 # %% [markdown]
 # ## Training
