@@ -9,8 +9,9 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.cluster import AffinityPropagation
 from sklearn.exceptions import ConvergenceWarning
 
-from fedclust.algorithms import DCFL, FedAvg
+from fedclust.algorithms import DCFL, FedAvg, dcfl
 from fedclust.algorithms.base import State
+from fedclust.geometry import distance
 from fedclust.models import mlp
 from fedclust.rng import stream
 from fedclust.simulation import run
@@ -147,6 +148,15 @@ def test_scikit_learns_own_failure_is_heard(recwarn):
     ((state, info),) = play(DCFL(Add(OPPOSED), estimator=estimator), 1)
     assert info["converged"] == 0 and state.labels.tolist() == [0, 0, 0, 0] and not recwarn.list
     assert estimator.preference is None and estimator.damping == 0.5  # the argument is cloned, never fitted
+
+
+def test_slow_messages_are_not_taken_for_settled_ones(monkeypatch):
+    """At damping 0.9 all four are still exemplars after 15 iterations: scikit-learn would call that converged."""
+    d, found = distance(ZERO[None], OPPOSED, of=torch.zeros(4, dtype=torch.long)), []
+    for attempt in (*dcfl.ATTEMPTS, {"damping": 0.9, "convergence_iter": 15}):
+        monkeypatch.setattr(dcfl, "ATTEMPTS", (attempt,))
+        found.append(clusters(DCFL(Add(OPPOSED)).cluster(d, 0)))
+    assert found == [PAIRS, PAIRS, {frozenset({i}) for i in range(4)}]
 
 
 # ---- similarities
