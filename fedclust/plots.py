@@ -195,10 +195,9 @@ def heat(
         fig.colorbar(mesh, ax=ax, label=label, shrink=0.85, pad=0.02)
         return
     dark = np.asarray(mesh.norm(values))
-    for i, row in enumerate(texts):
-        for j, text in enumerate(row):
-            ink = "white" if dark[i, j] > 0.58 else "black"
-            ax.text(j + 0.5, i + 0.5, text, size=size, ha="center", va="center", color=ink)
+    for i, j in np.argwhere(np.array(texts) != ""):
+        ink = "white" if dark[i, j] > 0.58 else "black"
+        ax.text(j + 0.5, i + 0.5, texts[i][j], size=size, ha="center", va="center", color=ink)
 
 
 def arrows(ax: Axes, starts: Any, ends: Any, names: Sequence[str], angles: Sequence[str] = ()) -> None:
