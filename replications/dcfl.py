@@ -24,7 +24,6 @@ rounds = None  # communication rounds
 clients = None  # at the start
 samples = None  # images per client, a fifth of them held out
 alpha = None  # label skew: Dirichlet over clients
-model = None  # "cnn" | "mlp"
 lr = None  # learning rate
 batch = None  # batch size
 epsilon = None  # privacy budget (per round for "update", for the whole training for "dpsgd")
@@ -47,7 +46,7 @@ from fedclust.report import Report
 
 paper, p = fc.papers.start("dcfl", globals())
 report = Report(paper, p)
-side, few = p.seeds[: p.side_seeds], p.seeds[: p.extra_seeds]
+few, short = p.seeds[: p.extra_seeds], min(p.rounds, p.extra_rounds)
 
 # %% [markdown]
 # ## The method
@@ -82,7 +81,10 @@ shapes = {  # starts A, C; ends B, D
 def measured(starts, ends):
     starts, ends = torch.tensor(starts).double(), torch.tensor(ends).double()
     (omega, d), gap = (f(starts, ends)[0, 1] for f in (fc.geometry.divergence, fc.geometry.distance)), ends[0] - ends[1]
-    angles = [torch.rad2deg(torch.acos(torch.cosine_similarity(ends[i] - starts[i], s * gap, dim=0))) for i, s in ((0, 1), (1, -1))]
+    angles = [
+        torch.rad2deg(torch.acos(torch.cosine_similarity(ends[i] - starts[i], s * gap, dim=0)))
+        for i, s in ((0, 1), (1, -1))
+    ]
     return f"$\\alpha$ = {angles[0]:.0f}°, $\\beta$ = {angles[1]:.0f}°\n$\\omega$ = {omega:.2f}, gap = {gap.norm():.2f}, d = {d:.2f}"
 
 
@@ -129,7 +131,12 @@ for ratio in ratios:
 fig, ax = plots.panels(height=2.6, width=4.6)
 for k, ratio in enumerate(ratios):
     ax.plot(angle, curves[ratio], label=f"{ratio:g}", **plots.look(k) | {"marker": ""})
-ax.set(xlabel="angle between the updates (degrees)", ylabel="divergence $\\omega$", ylim=(0, 1.03), xticks=range(0, 181, 30))
+ax.set(
+    xlabel="angle between the updates (degrees)",
+    ylabel="divergence $\\omega$",
+    ylim=(0, 1.03),
+    xticks=range(0, 181, 30),
+)
 ax.legend(title="shorter / longer", loc="lower right")
 report.figure("fig3", fig)
 inner = slice(1, -1)  # at 0 degrees equal vectors coincide, at 180 all curves meet in 1
@@ -169,8 +176,7 @@ paper.settings_table(p.tier)
 # and the drifts: differences between them are paired. Intervals are 95 % t-intervals over seeds.
 
 # %%
-source = {"emnist": {"name": "emnist", "stand_in": "mnist"}, "mnist": {"name": "mnist"}, "glyphs": {"name": "glyphs"}}[p.data]
-nets = {"cnn": {"kind": "cnn", "channels": [6, 16], "kernel": 5, "hidden": [p.hidden]}, "mlp": {"kind": "mlp", "hidden": [p.hidden]}}
+sources = {"emnist": {"name": "emnist", "stand_in": "mnist"}, "mnist": {"name": "mnist"}, "glyphs": {"name": "glyphs"}}
 dcfl = {"kind": "DCFL", "preference": p.preference, "power": p.power, "new_models": p.new_models}
 methods = {
     "DCFL": dcfl,
@@ -178,41 +184,77 @@ methods = {
     "FedAvg": {"kind": "FedAvg"},
     "Local": {"kind": "LocalOnly"},
 }
+federated = ["DCFL", "CFL", "FedAvg"]
 unscaled = methods["CFL"] | {"eps1": p.eps1_unclipped, "eps2": p.eps2_unclipped}
 newcomers = len(range(p.join_every, p.rounds, p.join_every))
+base = {
+    "data": sources[p.data] | {"shrink": p.shrink, "mean": [0.5], "std": [0.5]},
+    "partition": {
+        "kind": "dirichlet_rotated",
+        "clients": p.clients + newcomers,
+        "alpha": p.alpha,
+        "samples": p.samples,
+    },
+    "model": {"kind": "cnn", "channels": p.channels, "kernel": p.kernel, "hidden": [p.hidden]},
+    "train": {
+        "lr": p.lr,
+        "momentum": p.momentum,
+        "decay": p.decay,
+        "batch": p.batch,
+        "epochs": p.epochs,
+        "steps": p.steps or None,
+    },
+    "rounds": p.rounds,
+    "eval_every": p.eval_every,
+}
+joins = {"start": p.clients, "join_every": p.join_every}
+drifts = {"drift_from": p.drift_from, "drift_every": p.drift_every}
 
 
-def trial(label, seed, method=None, *, join=True, drift=True, privacy=p.mechanism, epsilon=p.epsilon, samples=p.samples, **tags):
-    """One run of the paper's experiment; `tags` are kept as columns."""
+def trial(
+    label,
+    seed,
+    method=None,
+    *,
+    join=True,
+    drift=True,
+    privacy=p.mechanism,
+    epsilon=p.epsilon,
+    samples=None,
+    rounds=None,
+    **tags,
+):
+    """One run of the paper's experiment with some of it changed; `tags` become columns of its record."""
     privacy = "none" if label == "Local" else privacy  # what is not sent needs no noise
     method = method or (unscaled if label == "CFL" and privacy == "none" else methods[label])
-    guards = {
+    budget = {"epsilon": epsilon, "delta": p.delta, "clip": p.clip}
+    guard = {
         "none": None,
-        "update": {"kind": "UpdateNoise", "epsilon": epsilon, "delta": p.delta, "clip": p.clip},
-        "dpsgd": {"kind": "DPSGD", "epsilon": epsilon, "delta": p.delta, "clip": p.clip, "rounds": p.rounds},
+        "update": {"kind": "UpdateNoise"} | budget,
+        "dpsgd": {"kind": "DPSGD", "participations": p.rounds} | budget,
     }
-    events = {"start": p.clients, "join_every": p.join_every} if join else {}
-    settings = {
-        "data": source | {"mean": [0.5], "std": [0.5]},
-        "partition": {"kind": "dirichlet_rotated", "clients": p.clients + newcomers * join, "alpha": p.alpha, "samples": samples},
-        "model": nets[p.model],
-        "train": {"lr": p.lr, "momentum": p.momentum, "decay": p.decay, "batch": p.batch, "epochs": p.epochs, "privacy": guards[privacy]},
+    changed = {
+        "partition": base["partition"] | {"samples": samples or p.samples} | ({} if join else {"clients": p.clients}),
+        "train": base["train"] | {"privacy": guard[privacy]},
         "method": method,
-        "events": events | ({"drift_from": p.drift_from, "drift_every": p.drift_every} if drift else {}),
-        "rounds": p.rounds,
+        "events": (joins if join else {}) | (drifts if drift else {}),
+        "rounds": rounds or p.rounds,
     }
-    return Trial(settings, seed, label, tags)
+    return Trial(base | changed, seed, label, tags)
 
 
 kinds = ("complete", "divergence", "euclidean", "cosine")
 main = report.sweep([trial(m, s) for s in p.seeds for m in methods])
-distances = report.sweep([trial(k, s, dcfl | {"distance": k}) for s in p.seeds for k in kinds])
+others = [trial(k, s, dcfl | ({} if k == "complete" else {"distance": k})) for s in p.seeds for k in kinds]
+distances = report.sweep(others)
 
 
 def ends_and_averages(record):
     """Mean and deviation over clients, at the end and averaged over training: a row per seed, columns (method, value)."""
     over = fc.metrics.over_clients(record).rename(columns={"algorithm": "method"})
-    last = over[over["round"] == over["round"].max()].set_index(["seed", "method"])[["mean", "std"]].add_prefix("final ")
+    last = (
+        over[over["round"] == over["round"].max()].set_index(["seed", "method"])[["mean", "std"]].add_prefix("final ")
+    )
     average = over.groupby(["seed", "method"], observed=True)[["mean", "std"]].mean().add_prefix("average ")
     return last.join(average).unstack("method").swaplevel(axis=1)
 
@@ -221,6 +263,7 @@ def ends_and_averages(record):
 # ## Figure 4: accuracy by round
 #
 # One seed; newcomers' lines start late, drift shows as a drop of one line.
+
 
 # %%
 def client_panels(record, names, titles):
@@ -255,11 +298,13 @@ cases = {
     "joins": ("newcomers, no drift, privacy", {"drift": False}),
     "drifts": ("no newcomers, drift, privacy", {"join": False}),
 }
-settings5 = report.sweep([trial(m, s, case=c, **how) for s in side for c, (_, how) in cases.items() for m in methods])
+settings5 = report.sweep(
+    [trial(m, s, case=c, **how) for s in p.seeds for c, (_, how) in cases.items() for m in federated]
+)
 fig, axes = plots.panels(2, 2, height=2.2, sharex=True, sharey=True)
 for ax, (case, (title, _)) in zip(axes.flat, cases.items(), strict=True):
     part = settings5[settings5.case == case]
-    for name in methods:
+    for name in federated:
         plots.band(ax, plots.by_round(part[part.algorithm == name]), name)
     plots.round_axis(ax)
     ax.label_outer()
@@ -290,12 +335,28 @@ report.compare("table2", table2)
 # %%
 half = p.rounds // 2
 moved = fc.metrics.regrouped(pd.concat([distances, main[main.algorithm == "CFL"]]))
-changes = moved[moved["round"] >= half].pivot_table(index="seed", columns="algorithm", values="regrouped", observed=True)
-server = distances[distances.client == -1].pivot_table(index=["algorithm", "seed", "round"], columns="metric", values="value", observed=True)
-steps = distances[(distances.metric == "accuracy")].pivot_table(index=["algorithm", "seed", "round"], columns="client", values="value", observed=True)
-jumps = steps.groupby(level=[0, 1], observed=True).diff().abs().mean(axis=1).groupby(level=[0, 1], observed=True).mean().unstack(0)
+changes = moved[moved["round"] >= half].pivot_table(
+    index="seed", columns="algorithm", values="regrouped", observed=True
+)
+server = distances[distances.client == -1].pivot_table(
+    index=["algorithm", "seed", "round"], columns="metric", values="value", observed=True
+)
+steps = distances[(distances.metric == "accuracy")].pivot_table(
+    index=["algorithm", "seed", "round"], columns="client", values="value", observed=True
+)
+jumps = (
+    steps.groupby(level=[0, 1], observed=True)
+    .diff()
+    .abs()
+    .mean(axis=1)
+    .groupby(level=[0, 1], observed=True)
+    .mean()
+    .unstack(0)
+)
 fig, axes = plots.panels(1, 2, height=2.3)
-for ax, (metric, label) in zip(axes, (("clusters", "number of clusters"), ("dunn", "Dunn index before reclustering")), strict=True):
+for ax, (metric, label) in zip(
+    axes, (("clusters", "number of clusters"), ("dunn", "Dunn index before reclustering")), strict=True
+):
     for kind in kinds:
         plots.band(ax, plots.by_round(distances[distances.algorithm == kind], metric), kind)
     plots.round_axis(ax, label)
@@ -307,9 +368,31 @@ rows = []
 for kind in kinds:
     run = server.loc[kind]
     late = run[run.index.get_level_values("round") >= half]
-    rows.append([kind, run.clusters.mean(), late.reclustered.mean(), changes[kind].mean(), late.dunn.median(), int((run.converged == 0).sum()), jumps[kind].mean()])
-names = ["distance", "clusters", "asked for new clusters", "clusters changed", "Dunn index (median)", "rounds without convergence", "jump of a client's accuracy"]
-report.table("table-extra-clusters", pd.DataFrame(rows, columns=names), "Shares of rounds and the Dunn index are of the second half of training; a jump is the mean change of one client's accuracy from round to round")
+    rows.append(
+        [
+            kind,
+            run.clusters.mean(),
+            late.reclustered.mean(),
+            changes[kind].mean(),
+            late.dunn.median(),
+            int((run.converged == 0).sum()),
+            jumps[kind].mean(),
+        ]
+    )
+names = [
+    "distance",
+    "clusters",
+    "asked for new clusters",
+    "clusters changed",
+    "Dunn index (median)",
+    "rounds without convergence",
+    "jump of a client's accuracy",
+]
+report.table(
+    "table-extra-clusters",
+    pd.DataFrame(rows, columns=names),
+    "Shares of rounds and the Dunn index are of the second half of training; a jump is the mean change of one client's accuracy from round to round",
+)
 
 # %% [markdown]
 # ### What a distance sees
@@ -322,13 +405,19 @@ report.table("table-extra-clusters", pd.DataFrame(rows, columns=names), "Shares 
 looks = [("first", 0, "none"), ("first", 0, p.mechanism), ("middle", half, "none"), ("middle", half, p.mechanism)]
 found = []
 for when, at, guard in looks:
-    alone = [trial(when, s, dcfl, join=False, drift=False, privacy=guard, private=guard != "none") for s in side]
+    alone = [trial(when, s, dcfl, join=False, drift=False, privacy=guard, private=guard != "none") for s in few]
     found += [Trial(t.settings | {"rounds": at}, t.seed, t.label, t.tags, task="pairs") for t in alone]
 seen = report.sweep(found)
-ranks = seen.groupby(["algorithm", "private", "seed", "metric"], observed=True)[["value", "angle", "labels", "together"]].corr("spearman")
+ranks = seen.groupby(["algorithm", "private", "seed", "metric"], observed=True)[
+    ["value", "angle", "labels", "together"]
+].corr("spearman")
 ranks = ranks["value"].unstack()[["angle", "labels"]].groupby(level=[0, 1, 3], observed=True).mean().reset_index()
 ranks.columns = ["round", "privacy noise", "distance", "with the angle", "with the label mix"]
-report.table("table-extra-distances", ranks, "Rank correlation of updates' distances with differences of the clients' data (DCFL, no newcomers, no drift)")
+report.table(
+    "table-extra-distances",
+    ranks,
+    "Rank correlation of updates' distances with differences of the clients' data (DCFL, no newcomers, no drift)",
+)
 
 # %% [markdown]
 # ## The claims
@@ -338,9 +427,14 @@ report.table("table-extra-distances", ranks, "Rank correlation of updates' dista
 # excludes the claim.
 
 # %%
-early = fc.metrics.over_clients(main[main["round"] < p.rounds // 6]).groupby(["seed", "algorithm"], observed=True)["mean"].mean().unstack()
+early = (
+    fc.metrics.over_clients(main[main["round"] < p.rounds // 6])
+    .groupby(["seed", "algorithm"], observed=True)["mean"]
+    .mean()
+    .unstack()
+)
 measures = pd.DataFrame(index=pd.Index(p.seeds, name="seed"))
-for name in ("DCFL", "CFL", "FedAvg", "Local"):
+for name in federated:
     low = name.lower()
     measures[f"{low}_final"], measures[f"{low}_std"] = table1[name, "final mean"], table1[name, "final std"]
     measures[f"{low}_average"], measures[f"{low}_early"] = table1[name, "average mean"], early[name]
@@ -355,67 +449,125 @@ verdicts = report.judge(measures)
 # %% [markdown]
 # ## How much hangs on our readings
 #
-# Each row changes one open value of the headline run and leaves everything else, seeds included, as it is.
+# Each row changes one open value of the headline run and leaves everything else, seeds included, as it is. Compared with the
+# headline run at the same round.
 
 # %%
 readings = {
     "preference: 0.9 quantile (more clusters)": ("DCFL", {"method": dcfl | {"preference": 0.9}}),
     "similarity: squared distance": ("DCFL", {"method": dcfl | {"power": 2.0}}),
     "Eq. 5: means of cluster models": ("DCFL", {"method": dcfl | {"new_models": "clusters"}}),
+    "half as many images per client": ("DCFL", {"samples": p.samples // 2}),
+    "twice as many images per client": ("DCFL", {"samples": 2 * p.samples}),
+    "half as many images per client, alone": ("Local", {"samples": p.samples // 2}),
+    "twice as many images per client, alone": ("Local", {"samples": 2 * p.samples}),
     "CFL: thresholds of its public code": ("CFL", {"method": unscaled}),
+    "DP-SGD, epsilon 10 in all": ("DCFL", {"privacy": "dpsgd", "epsilon": 10.0}),
+    "DP-SGD, epsilon 10 in all, FedAvg": ("FedAvg", {"privacy": "dpsgd", "epsilon": 10.0}),
+    "DP-SGD, epsilon 100 in all": ("DCFL", {"privacy": "dpsgd", "epsilon": 100.0}),
 }
-read = report.sweep([trial(m, s, reading=name, **how) for s in side for name, (m, how) in readings.items()])
+read = report.sweep(
+    [trial(m, s, reading=name, rounds=short, **how) for s in few for name, (m, how) in readings.items()]
+)
+until = main[main["round"] < short]
 rows = []
 for name, (m, _) in readings.items():
     part = read[read.reading == name]
-    values, base = ends_and_averages(part)[m], table1[m].loc[side]
-    mean, low, high = fc.papers.interval(values["final mean"] - base["final mean"])
+    values, headline = ends_and_averages(part)[m], ends_and_averages(until)[m].loc[few]
+    difference = (values["final mean"] - headline["final mean"]).mean()
     clusters = plots.by_round(part, "clusters").iloc[:, -1].mean()
-    rows.append([name, values["final mean"].mean(), values["final std"].mean(), f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]", clusters])
-names = ["reading", "final mean", "final std", "against the headline, same seeds", "clusters at the end"]
-report.table("table-extra-readings", pd.DataFrame(rows, columns=names), "Open values read in another way")
+    rows.append([name, m, values["final mean"].mean(), values["final std"].mean(), f"{difference:+.3f}", clusters])
+names = ["changed", "method", "final mean", "final std", "against the headline", "clusters at the end"]
+report.table(
+    "table-extra-readings",
+    pd.DataFrame(rows, columns=names),
+    f"Open values read in another way: means over {len(few)} seeds, after {short} rounds",
+)
 
 # %% [markdown]
-# ### Images per client
+# ### What the privacy budget means
 #
-# Not stated in the paper, and decisive: the more images a client has, the less it needs the others, and the less noise
-# it adds, since the noise is scaled by one over the number of images.
+# The headline mechanism scales its noise by $2C/m$, as if the clipped update were the mean of $m$ separately clipped samples.
+# It is not: one sample can move a clipped update by up to $2C$. The table gives what Opacus' accountant makes of the same noise
+# over the whole training in both cases; DP-SGD is the mechanism whose account holds.
 
 # %%
-sizes = [p.samples // 2, p.samples, 2 * p.samples]
-some = ("DCFL", "FedAvg", "Local")
-by_size = report.sweep([trial(m, s, samples=n, images=n) for s in few for n in sizes for m in some])
-
-
-def sweep_panel(ax, record, tag, values, names, xlabel):
-    """Final accuracy over a quantity, one line per method."""
-    for name in names:
-        part = record[record.algorithm == name]
-        finals = {v: plots.by_round(part[part[tag] == v]).iloc[:, -1] for v in values}
-        plots.band(ax, pd.DataFrame(finals), name, k=list(methods).index(name), x=range(len(values)))
-    ax.set(xlabel=xlabel, ylabel="final accuracy", ylim=(0, 1), xticks=range(len(values)))
-    ax.set_xticklabels([f"{v:g}" for v in values])
-
-
-fig, ax = plots.panels(width=4.6)
-sweep_panel(ax, by_size, "images", sizes, some, "images per client")
-plots.legend(ax, cols=3)
-report.figure("fig-extra-samples", fig, "Final accuracy over the number of images per client")
+m, c = round(0.8 * p.samples), np.sqrt(2 * np.log(1.25 / p.delta))
+accounts = [
+    ["as printed, each round", p.epsilon],
+    ["composed over the rounds, sensitivity 2C/m", fc.privacy.epsilon_of(c / p.epsilon, 1.0, p.rounds, p.delta)],
+    ["composed over the rounds, sensitivity 2C", fc.privacy.epsilon_of(c / p.epsilon / m, 1.0, p.rounds, p.delta)],
+]
+accounts = pd.DataFrame(
+    [[how, f"{value:.3g}"] for how, value in accounts], columns=["account of the headline's noise", "epsilon"]
+)
+report.table(
+    "table-extra-privacy", accounts, f"Epsilon at delta = {p.delta:g} of a client that trains in all {p.rounds} rounds"
+)
 
 # %% [markdown]
 # ## What it cost
 #
-# Models sent and bytes as the runs counted them. A newcomer of DCFL and CFL trains once more than the others, from the mean model.
+# Models sent and bytes, as the runs counted them.
 
 # %%
-counted = main[main.metric.isin(["down", "up", "extra", "bytes"])].groupby(["algorithm", "seed", "metric"], observed=True).value.sum()
-spent = counted.unstack().groupby(level=0, observed=True).mean().loc[list(methods)].reset_index()
-spent["bytes"] /= 1e6
-spent.columns = ["method", "MB", "models down", "extra trainings", "models up"]
-report.table("table-extra-cost", spent, "Traffic of one training, mean over seeds")
-n, m = p.clients + newcomers, int(0.8 * p.samples)
-Markdown(
-    f"The server's clustering is cheap: for a dense model all distances of {n} clients take about $4 n^2 P$ operations, a round "
-    f"of training about $6 P m n$, a ratio of $2n/3m$ = {2 * n / 3 / m:.1%} whatever the model. Communication is FedAvg's, "
-    "plus one model down and one up for each newcomer."
+counted = main[main.metric.isin(["down", "up", "extra", "bytes"])]
+spent = (
+    counted.groupby(["algorithm", "seed", "metric"], observed=True)
+    .value.sum()
+    .unstack()
+    .groupby(level=0, observed=True)
+    .mean()
 )
+spent = pd.DataFrame(
+    {
+        "models down": spent["down"],
+        "models up": spent["up"],
+        "extra trainings": spent["extra"],
+        "MB": spent["bytes"] / 1e6,
+    }
+)
+report.table(
+    "table-extra-cost", spent.loc[list(methods)].reset_index(names="method"), "Traffic of one training, mean over seeds"
+)
+n = p.clients + newcomers
+Markdown(
+    f"DCFL sends what FedAvg sends, and one model down and one up for each newcomer. Its clustering is cheap: the distances of "
+    f"{n} clients with $P$ numbers each take about $4n^2P$ operations, a round of training at least $6Pmn$, so the server adds "
+    f"at most $2n/3m$ = {2 * n / 3 / m:.1%} of the clients' work. It grows with the number of clients, the clients' own work does not."
+)
+
+# %% [markdown]
+# ## Beyond the paper
+#
+# The paper names two directions for later: other privacy budgets, and rounds in which only some clients take part.
+
+# %%
+beyond = report.sweep(
+    [trial(m, s, epsilon=e, budget=e, rounds=short) for s in few for e in p.budgets for m in federated]
+    + [trial(m, s, methods[m] | {"fraction": 0.5}, budget=0.0, rounds=short) for s in few for m in federated]
+)
+until = until[until.seed.isin(few)].assign(budget=p.epsilon)
+beyond = pd.concat([beyond, until[until.algorithm.isin(federated)]])
+at_end = beyond[(beyond.metric == "accuracy") & (beyond["round"] == short - 1)]
+finals = at_end.groupby(["algorithm", "seed", "budget"], observed=True).value.mean().unstack()
+fig, ax = plots.panels(width=4.6)
+budgets = sorted({*p.budgets, p.epsilon})
+for name in federated:
+    plots.band(ax, finals.loc[name, budgets], name, x=range(len(budgets)), seeds=True)
+ax.set(xlabel="epsilon per round (clip norm unchanged)", ylabel="accuracy", ylim=(0, 1), xticks=range(len(budgets)))
+ax.set_xticklabels([f"{e:g}" for e in budgets])
+plots.legend(ax, cols=3)
+report.figure(
+    "fig-extra-epsilon", fig, f"Accuracy after {short} rounds over the privacy budget; thin lines are single seeds"
+)
+shares = pd.DataFrame(
+    [[m, finals.loc[m, p.epsilon].mean(), finals.loc[m, 0.0].mean()] for m in federated],
+    columns=["method", "all clients", "half of them"],
+)
+report.table(
+    "table-extra-participation",
+    shares,
+    f"Accuracy after {short} rounds when all, or a random half, of the clients train in a round: means over {len(few)} seeds",
+)
+report.close()
