@@ -46,6 +46,15 @@ class Trial:
         return digest([self.task, self.settings, self.seed])
 
 
+def alter(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The settings with some of them changed: ``alter(base, {"partition.samples": 500, "rounds": 30})``."""
+    changed = dict(settings)
+    for path, value in changes.items():
+        name, _, rest = path.partition(".")
+        changed[name] = alter(changed.get(name, {}), {rest: value}) if rest else value
+    return changed
+
+
 class TrialsFailed(RuntimeError):
     """Some trials failed; the others' records are kept."""
 

@@ -73,6 +73,17 @@ def over_clients(record: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame
     return pd.DataFrame({"mean": by.mean(), "std": by.std(ddof=0)}).reset_index()
 
 
+def final_and_average(record: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
+    """Mean and deviation over clients, in the last round and averaged over training (as DCFL's tables have them).
+
+    A row per seed, columns (algorithm, "final mean" | "final std" | "average mean" | "average std").
+    """
+    over = over_clients(record, metric)
+    last = over[over["round"] == over["round"].max()].set_index(["seed", "algorithm"])[["mean", "std"]]
+    average = over.groupby(["seed", "algorithm"], observed=True)[["mean", "std"]].mean()
+    return last.add_prefix("final ").join(average.add_prefix("average ")).unstack("algorithm").swaplevel(axis=1)
+
+
 def rounds_to(record: pd.DataFrame, metric: str, threshold: float) -> pd.DataFrame:
     """First round at which a metric's mean reaches the threshold, per algorithm and seed.
 
@@ -89,7 +100,7 @@ def rounds_to(record: pd.DataFrame, metric: str, threshold: float) -> pd.DataFra
 
 def regrouped(record: pd.DataFrame) -> pd.DataFrame:
     """Per algorithm, seed and round: 1 where the clients that were there before are divided in another way, else 0."""
-    rows = record[(record.metric == "accuracy") & (record.client >= 0)]
+    rows = record[record.client >= 0].drop_duplicates(["algorithm", "seed", "round", "client"])
     found = []
     for (algorithm, seed), run in rows.groupby(["algorithm", "seed"], observed=True):
         labels = run.pivot(index="client", columns="round", values="cluster")

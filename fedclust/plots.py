@@ -105,6 +105,16 @@ def client_curves(
     ax.set_title(title or "")
 
 
+def client_panels(record: pd.DataFrame, names: dict[str, str], **kw: Any) -> Figure:
+    """`client_curves` side by side: one panel per algorithm of `names`, with its title."""
+    fig, axes = panels(1, len(names), height=2.3, sharey=True)
+    for ax, (name, title) in zip(axes, names.items(), strict=True):
+        client_curves(ax, record[record["algorithm"] == name], title=title, **kw)
+        ax.label_outer()
+    legend(fig)
+    return fig
+
+
 def band(
     ax: Axes, frame: pd.DataFrame, label: str = "", *, k: int | None = None, x: Sequence[float] | None = None,
     seeds: bool = False, **line: Any,

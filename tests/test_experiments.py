@@ -235,3 +235,10 @@ def test_methods_that_start_alike_share_their_training_and_nothing_else(tmp_path
     assert one == 2
     shared = one + 2  # the round that ends with the split, and the next: both halves start from their parent's model
     assert len(calls) == 3 * 4 - shared
+
+
+def test_alter_leaves_the_base_as_it_is():
+    base = {"train": {"lr": 0.1, "privacy": {"epsilon": 10}}, "rounds": 3}
+    changed = experiments.alter(base, {"train.privacy.epsilon": 2, "rounds": 5, "events": {}})
+    assert changed == {"train": {"lr": 0.1, "privacy": {"epsilon": 2}}, "rounds": 5, "events": {}}
+    assert base["train"]["privacy"]["epsilon"] == 10

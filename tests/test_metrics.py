@@ -62,6 +62,12 @@ def test_over_clients_is_the_population():
     assert table["mean"].tolist() == pytest.approx([0.4, 0.5]) and table["std"].tolist() == pytest.approx([0.2, 0.0])
 
 
+def test_final_and_average():
+    table = metrics.final_and_average(record([[0.2, 0.6], [0.5, 0.5]])).loc[0, "M"]
+    assert table["final mean"] == pytest.approx(0.5) and table["final std"] == pytest.approx(0)
+    assert table["average mean"] == pytest.approx(0.45) and table["average std"] == pytest.approx(0.1)
+
+
 def test_rounds_to_says_when_it_never_got_there():
     both = pd.concat([record([[0.1], [0.6], [0.4], [0.7]]), record([[0.1], [0.2], [0.3], [0.4]], seed=1)])
     table = metrics.rounds_to(both, "accuracy", 0.5).set_index("seed")
