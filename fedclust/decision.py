@@ -5,7 +5,7 @@ dz = dL/dz (of the client's mean loss), the gradient dz^T a is only looked at th
 <dz^T a, V> = sum(dz * (a V^T)) and |dz^T a|^2 = sum((a a^T) * (dz dz^T)). Nothing of size (N, K, P) exists.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.grad import conv2d_weight
 
 from fedclust.matmul import fast_matmul
-from fedclust.models import Model
+from fedclust.models import Model, values
 
 CHUNK = 512  # samples at a time: their activations stay in the cache
 
@@ -22,8 +22,7 @@ def losses(model: Model, rows: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Te
     """Mean loss of every client's batch under every model: (K, P), (N, B, ...), (N, B), (N, B) -> (N, K)."""
     share, out = shares(mask, rows), rows.new_empty(len(x), len(rows))
     with torch.no_grad(), fast_matmul(rows, CHUNK * model.size):
-        for k, row in enumerate(rows):
-            net = model.module(row).eval()
+        for k, net in nets(model, rows, range(len(rows))):
             for part in chunks(y):
                 loss = cross_entropy(net(x[part].flatten(0, 1).to(rows)), y[part].flatten(), reduction="none")
                 out[part, k] = (loss.view_as(share[part]) * share[part]).sum(1)
@@ -43,8 +42,7 @@ def decisions(
     share = shares(mask, rows)
     loss, dot, square = rows.new_zeros(3, len(x), len(rows))
     with fast_matmul(rows, CHUNK * model.size):
-        for k, row in enumerate(rows):
-            net = model.module(row).eval()
+        for k, net in nets(model, rows, range(len(rows))):
             names = {layer: name for name, layer in net.named_modules()}
             towards = {part[0]: v for part, v in zip(model.layout, model.split(directions[k]), strict=True)}
             for part in chunks(y):
@@ -77,8 +75,8 @@ def chosen_step(model: Model, rows: Tensor, choice: Tensor, x: Tensor, y: Tensor
     """
     share, out = shares(mask, rows), rows.clone()
     with fast_matmul(rows, CHUNK * model.size):
-        for k in choice.unique().tolist():
-            net, members = model.module(rows[k]).eval(), (choice == k).nonzero()[:, 0]
+        for k, net in nets(model, rows, choice.unique().tolist()):
+            members = (choice == k).nonzero()[:, 0]
             for part in chunks(y[members]):
                 i = members[part]
                 loss = cross_entropy(net(x[i].flatten(0, 1).to(rows)), y[i].flatten(), reduction="none")
@@ -128,6 +126,16 @@ def parameter_gradient(layer: nn.Module, a: Tensor, dz: Tensor) -> tuple[Tensor,
         how = (layer.stride, layer.padding, layer.dilation, layer.groups)
         return conv2d_weight(a, layer.weight.shape, dz, *how), bias
     return dz.T @ a, bias
+
+
+def nets(model: Model, rows: Tensor, which: Iterable[int]) -> Iterator[tuple[int, nn.Module]]:
+    """One module that carries one row after the other: making modules takes longer than small ones compute."""
+    net = model.module(rows[0]).eval()
+    for k in which:
+        with torch.no_grad():
+            torch._foreach_copy_(values(net), model.split(rows[k]))
+        net.zero_grad()
+        yield k, net
 
 
 def shares(mask: Tensor, like: Tensor) -> Tensor:
