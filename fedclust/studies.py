@@ -21,7 +21,7 @@ from fedclust.algorithms.ocfl import cluster_parameters, coordinates
 from fedclust.datasets import Dataset
 from fedclust.federation import Federation
 from fedclust.memo import Memo
-from fedclust.metrics import clustering
+from fedclust.metrics import clustering, purity
 from fedclust.models import Model
 from fedclust.rng import key, stream
 from fedclust.simulation import finish, play
@@ -260,6 +260,26 @@ def restricted(settings: Settings, seed: int, checkpoint: str | None = None, pro
         rows.append((int(fed.ids[i]), k, float((logits.argmax(1) == y[real]).double().mean())))
     found = pd.DataFrame(rows, columns=["client", "cluster", "value"])
     return found.assign(algorithm="restricted", seed=seed, round=settings["rounds"] - 1, metric="accuracy")
+
+
+def forced(settings: Settings, seed: int, checkpoint: str | None = None, progress: Progress = None) -> pd.DataFrame:
+    """FedAC, fig. 1: how well a split would divide all clients if it came in one of the rounds `asked` of FedAvg.
+
+    `kept` is the share of clients on the side of most of their true group, `ari` that of the two sides and the groups.
+    """
+    fed, rows = federation(settings, seed), []
+    model, last = network(settings, fed), max(settings["asked"])
+    fedac = replace(method(settings, model), alpha=torch.inf, beta=2.0)  # type: ignore[call-arg]  # gates open
+    plain = FedAvg(fedac.train, settings["method"]["fraction"])
+    state = plain.init(model.init(seed), fed, seed)
+    for t in range(last + 1):
+        if t in settings["asked"]:
+            labels = fedac.step(state, fed, seed, t)[0].labels
+            rows += [(t, "kept", purity(fed.group, labels)), (t, "ari", clustering(labels, fed.group)["ari"])]
+        state, _ = plain.step(state, fed, seed, t)
+        if progress is not None:
+            progress(t + 1, last + 1)
+    return pd.DataFrame(rows, columns=["round", "metric", "value"]).assign(algorithm="forced", seed=seed)
 
 
 def stretched(lr: float, momentum: float, full: int, steps: int) -> float:
