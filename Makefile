@@ -47,7 +47,7 @@ test: $(READY) ## all tests, two at a time
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 bench: $(READY) ## speed, as ratios to the plain PyTorch loop
-	$(BIN)/python -m pytest tests/benchmarks -s
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -o addopts= -o python_files='bench_*.py' tests/benchmarks -s
 
 data: $(READY) ## fetch and check the real data sets
 	$(BIN)/fedclust data

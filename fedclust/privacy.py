@@ -74,10 +74,10 @@ class DPSGD(LocalSGD):
         rate, steps = self.schedule(n)
         return noise_for(self.epsilon, self.delta, rate, steps * self.participations)
 
-    def noise(self, fed: Federation, i: int, seed: int, t: int) -> Callable[[], Tensor] | None:
+    def noise(self, fed: Federation, i: int, seed: int, t: int) -> Callable[[Tensor], Tensor] | None:
         n = int(fed.mask[i].sum())
         scale, draws = self.multiplier(n) * self.clip / min(self.batch, n), stream(seed, "dpsgd", t, int(fed.ids[i]))
-        return (lambda: torch.randn(self.model.size, generator=draws).mul_(scale)) if scale else None
+        return (lambda row: row.normal_(0, scale, generator=draws)) if scale else None
 
     def weights(self, dz: list[Tensor], a: list[Tensor], real: Tensor, sizes: Tensor) -> Tensor:
         """min(1, clip / |gradient|) over the expected batch size.

@@ -6,6 +6,7 @@ stacks with the backward pass written by hand.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import ceil
 
@@ -109,18 +110,19 @@ class LocalSGD:
 
     def gradient(self, net: nn.Module, x: Tensor, y: Tensor, size: int) -> None:
         """The same for a module: leave the gradient of a batch in its parameters. The client has `size` samples."""
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.autocast):
+        with torch.autocast(x.device.type, torch.bfloat16) if self.autocast else nullcontext():
             loss = cross_entropy(net(x), y)
         loss.backward()
 
-    def noise(self, fed: Federation, i: int, seed: int, t: int) -> Callable[[], Tensor] | None:
-        """A source of what is added to each of client i's gradients, (P,)."""
+    def noise(self, fed: Federation, i: int, seed: int, t: int) -> Callable[[Tensor], Tensor] | None:
+        """A source of what is added to client i's gradients: fills a (P,) with the next one."""
         return None
 
     # ---- loop: any module, one client after the other
 
     def loop(self, theta: Tensor, out: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> None:
-        lr, net = self.lr * self.decay**t, self.model.module(theta[0]).train()
+        lr, scratch = self.lr * self.decay**t, torch.empty_like(theta[0]).cpu()
+        net = self.model.module(theta[0]).train()
         for k, i in enumerate(clients.tolist()):
             start, row, weights = self.model.split(theta[k]), values(net), list(net.parameters())
             with torch.no_grad():
@@ -132,12 +134,10 @@ class LocalSGD:
                 chosen = batch[batch >= 0].to(theta.device)
                 images = x.index_select(0, chosen)
                 self.gradient(net, crop_flip(images, crops) if self.augment else images, y[chosen], size)
-                added = self.model.split(draw().to(theta)) if draw else []
-                for j, w in enumerate(weights):
-                    if self.prox and w.grad is not None:
-                        w.grad.add_(w.detach() - start[j], alpha=self.prox)
-                    if added and w.grad is not None:
-                        w.grad.add_(added[j])
+                if self.prox:
+                    add(weights, [(w.detach() - w0) * self.prox for w, w0 in zip(weights, start, strict=False)])
+                if draw:
+                    add(weights, self.model.split(draw(scratch).to(theta.device)))
                 step.step()
                 step.zero_grad()
             torch.cat([value.detach().flatten() for value in row], out=out[k])
@@ -170,7 +170,7 @@ class LocalSGD:
         lr, device, rows = self.lr * self.decay**t, fed.x.device, self.model.split
         plans = [self.batches(fed, i, seed, t) for i in clients.tolist()]
         draws = [self.noise(fed, i, seed, t) for i in clients.tolist()]
-        steps = [len(plan) for plan in plans]
+        steps, scratch = [len(plan) for plan in plans], torch.empty_like(theta[: len(plans)]).cpu()
         grid = torch.full((len(plans), steps[0], max(plan.shape[1] for plan in plans)), -1)  # (C, S, B)
         for c, plan in enumerate(plans):
             grid[c, : len(plan), : plan.shape[1]] = plan
@@ -199,8 +199,8 @@ class LocalSGD:
             for i in range(len(w) - 2, 0, -2):
                 dz.insert(0, dz[0].bmm(w[i]).mul_(a[i // 2] > 0))
             share = self.weights(dz, a, real[:n, s], sizes[:n])
-            drawn = [draw() for draw in draws[:n] if draw]
-            e = rows(torch.stack(drawn).to(theta)) if drawn else [None] * len(w)
+            drawn = [draw(row) for draw, row in zip(draws[:n], scratch, strict=False) if draw]
+            e = rows(scratch[:n].to(theta.device)) if drawn else [None] * len(w)
             for i in range(0, len(w), 2):
                 d = dz[i // 2].mul_(share)
                 self.descend(w[i], v[i], w0[i], d.mT, a[i // 2], e[i], lr)  # (n, out, B) (n, B, in)
@@ -226,6 +226,13 @@ class LocalSGD:
                 w.add_(start, alpha=lr * self.prox)
             if noise is not None:
                 w.add_(noise.view_as(w), alpha=-lr)
+
+
+def add(weights: list[nn.Parameter], extra: list[Tensor]) -> None:
+    """Add to the gradients of the weights that have one."""
+    for w, e in zip(weights, extra, strict=False):
+        if w.grad is not None:
+            w.grad.add_(e)
 
 
 def crop_flip(x: Tensor, generator: torch.Generator) -> Tensor:
