@@ -14,6 +14,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+import torch
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -21,6 +22,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Arc
 from matplotlib.ticker import MaxNLocator
 
+from fedclust import geometry
 from fedclust.experiments import write
 from fedclust.papers import interval
 
@@ -213,7 +215,7 @@ def heat(
 def arrows(ax: Axes, starts: Any, ends: Any, names: Sequence[str], angles: Sequence[str] = ()) -> None:
     """Two updates as arrows in the plane, "AB" from A to B; the gap between their ends is dotted.
 
-    `angles` names the angle of each arrow with the gap's outward direction, drawn where it is neither 0 nor 180 degrees.
+    `angles` names each arrow's angle with the outward direction of the gap, drawn unless it is 0 or 180 degrees.
     """
     starts, ends = np.asarray(starts, dtype=float), np.asarray(ends, dtype=float)
     reach = 0.25 * max(float(np.ptp(np.concatenate([starts, ends]), axis=0).max()), 1e-9)
@@ -244,6 +246,18 @@ def arrows(ax: Axes, starts: Any, ends: Any, names: Sequence[str], angles: Seque
     ax.grid(False)
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
+
+
+def update_pair(ax: Axes, title: str, starts: Any, ends: Any, names: Sequence[str]) -> None:
+    """Two updates with their angles to the gap between their ends, divergence and distance (DCFL, Eq. 1 and 2)."""
+    a, b = (torch.tensor(points, dtype=torch.float64) for points in (starts, ends))
+    gap = b[0] - b[1]
+    outward = torch.stack([gap, -gap])  # at either end
+    alpha, beta = torch.cosine_similarity(b - a, outward).acos().rad2deg()
+    omega, d = (measure(a, b)[0, 1] for measure in (geometry.divergence, geometry.distance))
+    arrows(ax, starts, ends, names, (r"$\alpha$", r"$\beta$"))
+    angles = rf"$\alpha$ = {alpha:.0f}°, $\beta$ = {beta:.0f}°"
+    ax.set_title(f"{title}\n{angles}\n$\\omega$ = {omega:.2f}, gap = {gap.norm():.2f}, d = {d:.2f}", fontsize=7.5)
 
 
 def versus(

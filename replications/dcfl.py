@@ -2,17 +2,19 @@
 # # DCFL: clusters that are redrawn while clients join, drift and hide behind noise
 #
 # Augello, Falzone and Lo Re, *DCFL: Dynamic Clustered Federated Learning under Differential Privacy Settings*, PerCom
-# Workshops 2023, [10.1109/PerComWorkshops56833.2023.10150285](https://doi.org/10.1109/PerComWorkshops56833.2023.10150285).
+# Workshops 2023,
+# [10.1109/PerComWorkshops56833.2023.10150285](https://doi.org/10.1109/PerComWorkshops56833.2023.10150285).
 #
-# **What the paper claims.** When every client's data have their own label mix and their own rotation, one global model
-# suits nobody. Clients should share models in groups, and the groups must be free to change: a client may join late, its
-# data may drift, and the noise of differential privacy may have put it into the wrong group. The paper gives the server two
-# tools for that, a distance between model updates that looks at where they start, where they end and whether they run
-# towards each other, and a test after every round whether the groups still make sense. On EMNIST this is said to end at
-# 72 % accuracy, against 64 % for divisive clustering (CFL) and 54 % for FedAvg, with a third of FedAvg's spread over clients.
+# **What the paper claims.** When every client has its own label mix and its own rotation, one global model suits
+# nobody. Clients should share models in groups, and the groups must be free to change: a client may join late, its
+# data may drift, and the noise of differential privacy may have put it into the wrong group. The paper gives the
+# server two tools for that: a distance between model updates that looks at where they start, where they end and
+# whether they run towards each other, and a test after every round whether the groups still make sense. On EMNIST this
+# is said to end at 72 % accuracy, against 64 % for divisive clustering (CFL) and 54 % for FedAvg, with a third of
+# FedAvg's spread over clients.
 #
-# This notebook repeats every figure and table, adds one line the paper leaves out (every client training *alone*), and judges
-# each claim by a rule that was written down before the runs (`papers/dcfl.toml`).
+# This notebook repeats every figure and table, adds one line that the paper leaves out (every client training *alone*),
+# and judges each claim by a rule that was written down before the runs (`papers/dcfl.toml`).
 
 # %% tags=["parameters"]
 tier = "quick"  # smoke (seconds, drawn glyphs) | quick (minutes, real data) | paper (the paper's sizes)
@@ -40,34 +42,33 @@ import torch
 from IPython.display import Markdown
 
 import fedclust as fc
-from fedclust import plots
-from fedclust.experiments import Trial
+from fedclust import geometry, metrics, plots
+from fedclust.experiments import Trial, alter
 from fedclust.report import Report
 
 paper, p = fc.papers.start("dcfl", globals())
 report = Report(paper, p)
-few, short = p.seeds[: p.extra_seeds], min(p.rounds, p.extra_rounds)
 
 # %% [markdown]
 # ## The method
 #
 # ### A distance between updates
 #
-# Client $i$ receives a model $A$ and returns a model $B$; client $j$ goes from $C$ to $D$. With $\alpha$ the angle between
-# $AB$ and the direction from $D$ to $B$, and $\beta$ likewise at the other end, the *divergence* is (Eq. 1)
+# Client $i$ receives a model $A$ and returns a model $B$; client $j$ goes from $C$ to $D$. With $\alpha$ the angle
+# between $AB$ and the direction from $D$ to $B$, and $\beta$ likewise at the other end, the *divergence* is (Eq. 1)
 #
 # $$\omega = \frac{|AB|\cos\alpha + |CD|\cos\beta}{|AB| + |CD|} \in [-1, 1]$$
 #
 # and it scales the gap between the two trained models (Eq. 2): $d = |BD|\,e^{2\omega}$. Angles are not needed. Since
 # $|AB|\cos\alpha = \langle AB, DB\rangle / |BD|$ and $|CD|\cos\beta = -\langle CD, DB\rangle / |BD|$,
 #
-# $$\omega = \frac{\langle AB - CD,\; B - D\rangle}{|BD|\,(|AB| + |CD|)},$$
+# $$\omega = \frac{\langle AB - CD,\; DB\rangle}{|BD|\,(|AB| + |CD|)},$$
 #
-# so that all pairs of $n$ clients come from one $n \times n$ Gram matrix (`fedclust.geometry.distance`).
+# so that all pairs of $n$ clients come from $n \times n$ Gram matrices (`fedclust.geometry.distance`).
 #
 # ### Figure 1: what the divergence measures
 #
-# Drawn by the library's own functions from vectors in the plane. The dotted line is $BD$.
+# Drawn by the library's own functions from vectors in the plane. The dotted line is $BD$, the gap.
 
 # %%
 shapes = {  # starts A, C; ends B, D
@@ -77,21 +78,9 @@ shapes = {  # starts A, C; ends B, D
     "side by side": ([[0.0, 0.0], [1.5, 0.0]], [[0.0, 1.2], [1.5, 1.2]]),
 }
 
-
-def measured(starts, ends):
-    starts, ends = torch.tensor(starts).double(), torch.tensor(ends).double()
-    (omega, d), gap = (f(starts, ends)[0, 1] for f in (fc.geometry.divergence, fc.geometry.distance)), ends[0] - ends[1]
-    angles = [
-        torch.rad2deg(torch.acos(torch.cosine_similarity(ends[i] - starts[i], s * gap, dim=0)))
-        for i, s in ((0, 1), (1, -1))
-    ]
-    return f"$\\alpha$ = {angles[0]:.0f}°, $\\beta$ = {angles[1]:.0f}°\n$\\omega$ = {omega:.2f}, gap = {gap.norm():.2f}, d = {d:.2f}"
-
-
 fig, axes = plots.panels(1, 4, height=1.9)
 for ax, (name, (starts, ends)) in zip(axes, shapes.items(), strict=True):
-    plots.arrows(ax, starts, ends, ("AB", "CD"), ("$\\alpha$", "$\\beta$"))
-    ax.set_title(f"{name}\n{measured(starts, ends)}", fontsize=7.5)
+    plots.update_pair(ax, name, starts, ends, ("AB", "CD"))
 report.figure("fig1", fig)
 
 # %% [markdown]
@@ -102,68 +91,59 @@ report.figure("fig1", fig)
 
 # %%
 fig, axes = plots.panels(1, 3, height=2.0)
-for ax, gamma, length in zip(axes, (30, 90, 90), (1.0, 1.0, 0.4), strict=True):
-    g = np.deg2rad(gamma)
-    start, ends = [[0.0, 0.0]] * 2, [[0.0, 1.0], [length * np.sin(g), length * np.cos(g)]]
-    plots.arrows(ax, start, ends, ("AB", "AC"), ("$\\alpha$", "$\\beta$"))
-    note = f"$\\sqrt{{(1-\\cos\\gamma)/2}}$ = {np.sqrt((1 - np.cos(g)) / 2):.2f}"
-    ax.set_title(f"$\\gamma$ = {gamma}°, |AC|/|AB| = {length:g}, {note}\n{measured(start, ends)}", fontsize=7.5)
+for ax, degrees, length in zip(axes, (30, 90, 90), (1.0, 1.0, 0.4), strict=True):
+    gamma = np.deg2rad(degrees)
+    known = f"$\\sqrt{{(1-\\cos\\gamma)/2}}$ = {np.sqrt((1 - np.cos(gamma)) / 2):.2f}"
+    ends = [[0.0, 1.0], [length * np.sin(gamma), length * np.cos(gamma)]]
+    plots.update_pair(ax, f"$\\gamma$ = {degrees}°, |AC|/|AB| = {length:g}, {known}", [[0.0, 0.0]] * 2, ends, ("AB", "AC"))
 report.figure("fig2", fig)
 
 # %% [markdown]
 # ### Figure 3: length matters as well as angle
 #
-# The closed form says at once what the paper shows by drawing. With one origin ($A = C$) the numerator is $|BD|^2$, hence
-# $\omega = |BD| / (|AB| + |CD|)$: the gap in units of the longest it could be.
+# The closed form says at once what the paper shows by drawing. With one origin ($A = C$) the numerator is $|BD|^2$,
+# hence $\omega = |BD| / (|AB| + |CD|)$: the gap in units of the longest it could be.
 #
 # A consequence that the paper does not mention: where all updates start from one model and have one length, as after
-# clipping, the complete distance, the divergence, the Euclidean and the cosine distance all put the pairs into the *same order*.
-# As long as there is one cluster the choice of distance hardly matters; it can matter only between clients of different clusters.
+# clipping, the complete distance, the divergence, the Euclidean and the cosine distance all put the pairs into the
+# *same order*. The choice can matter only between clients of different clusters.
 
 # %%
-angle, ratios = np.linspace(0, 180, 181), (1.0, 0.5, 0.25, 0.1)
-turn = torch.tensor(np.deg2rad(angle))
-curves = {}
+degrees, ratios, curves = torch.arange(181).double(), (1.0, 0.5, 0.25, 0.1), {}
+directions = torch.stack([degrees.deg2rad().cos(), degrees.deg2rad().sin()], 1)  # (181, 2)
 for ratio in ratios:
-    others = ratio * torch.stack([turn.cos(), turn.sin()], 1)
-    ends = torch.cat([torch.tensor([[1.0, 0.0]]).double(), others])  # (182, 2)
-    curves[ratio] = fc.geometry.divergence(torch.zeros_like(ends), ends)[0, 1:].numpy()
+    ends = torch.cat([directions[:1], ratio * directions])  # one update, and those compared with it
+    curves[ratio] = geometry.divergence(torch.zeros_like(ends), ends)[0, 1:].numpy()
 fig, ax = plots.panels(height=2.6, width=4.6)
 for k, ratio in enumerate(ratios):
-    ax.plot(angle, curves[ratio], label=f"{ratio:g}", **plots.look(k) | {"marker": ""})
-ax.set(
-    xlabel="angle between the updates (degrees)",
-    ylabel="divergence $\\omega$",
-    ylim=(0, 1.03),
-    xticks=range(0, 181, 30),
-)
+    ax.plot(degrees, curves[ratio], label=f"{ratio:g}", **plots.look(k) | {"marker": ""})
+ax.set(xlabel="angle between the updates (degrees)", ylabel="divergence $\\omega$", xticks=range(0, 181, 30))
 ax.legend(title="shorter / longer", loc="lower right")
 report.figure("fig3", fig)
-inner = slice(1, -1)  # at 0 degrees equal vectors coincide, at 180 all curves meet in 1
-rise = min((curves[b] - curves[a])[inner].min() for a, b in zip(ratios, ratios[1:]))
-gap = np.abs(2 * curves[1.0] ** 2 - (1 - np.cos(np.deg2rad(angle)))).max()
+rise = np.diff([curves[ratio][1:-1] for ratio in ratios], axis=0).min()  # at the ends the curves may meet
+gap = np.abs(2 * curves[1.0] ** 2 - (1 - degrees.deg2rad().cos().numpy())).max()
 
 # %% [markdown]
 # ### The algorithm
 #
 # `fedclust/algorithms/dcfl.py` carries the line numbers of the paper's Algorithm 1. In words, one round:
 #
-# 1. A newcomer trains once from the mean of the cluster models, $W_G$, and joins the cluster whose model lies nearest to its
-#    update, as seen from $W_G$ (Eq. 6).
+# 1. A newcomer trains once from the mean of the cluster models, $W_G = \frac{1}{|\mathcal C|}\sum_j W_{C_j}$, and joins
+#    the cluster $\arg\min_j d(\delta_{C_j}, \delta_{n+1})$, where $\delta_{C_j}$ runs from $W_G$ to $W_{C_j}$ (Eq. 6).
 # 2. Every client trains from its cluster's model; each cluster averages what its members return.
-# 3. From all updates the server computes all distances, and from them the Dunn index (Eq. 3), the smallest distance *between*
-#    clusters over the largest *within* one.
-# 4. With one cluster, or an index below 1, affinity propagation clusters all clients anew, and each new cluster starts
-#    from the mean of its members' models (Eq. 5).
+# 3. From all updates the server computes all distances, and from them the Dunn index (Eq. 3)
+#    $$DI = \frac{\min\,d\text{ between clusters}}{\max\,d\text{ within a cluster}}.$$
+# 4. With one cluster, or $DI < 1$, affinity propagation clusters all clients anew, and each new cluster starts from the
+#    mean of its members' models, $W_{C_i} = \frac{1}{|C_i|}\sum_{j \in C_i} W_j$ (Eq. 5).
 #
-# **FedAvg** has step 2 with one cluster. **CFL** (Sattler et al. 2021) splits a cluster in two where the mean update is
+# **FedAvg** is step 2 with one cluster. **CFL** (Sattler et al. 2021) splits a cluster in two where the mean update is
 # short and some client's update is long, and never joins clusters again. **Local** has no server at all.
 #
 # ## What was open, and how we read it
 #
 # The paper leaves much to the reader: the network, the optimiser, the number of clients, their amount of data, the
-# privacy mechanism and its clip norm, and affinity propagation's preference. *Source* says where each value is from: the
-# paper, the public code it most likely grew from (`likely-base`), or us (`assumed`). The numbered deviations are in
+# privacy mechanism and its clip norm, and affinity propagation's preference. *Source* says where each value is from:
+# the paper, the public code it most likely grew from (`likely-base`), or us (`assumed`). The numbered deviations are in
 # `papers/dcfl.md`.
 
 # %%
@@ -172,252 +152,155 @@ paper.settings_table(p.tier)
 # %% [markdown]
 # ### The trials
 #
-# Methods that are compared share, seed by seed, the split, the rotations, the initial model, the batches, the privacy noise
-# and the drifts: differences between them are paired. Intervals are 95 % t-intervals over seeds.
+# Methods that are compared share, seed by seed, the split, the rotations, the initial model, the batches, the privacy
+# noise and the drifts: differences between them are paired. Intervals are 95 % t-intervals over seeds.
 
 # %%
 sources = {"emnist": {"name": "emnist", "stand_in": "mnist"}, "mnist": {"name": "mnist"}, "glyphs": {"name": "glyphs"}}
-dcfl = {"kind": "DCFL", "preference": p.preference, "power": p.power, "new_models": p.new_models}
+n, m = p.clients + len(range(p.join_every, p.rounds, p.join_every)), round(0.8 * p.samples)  # clients, their images
+budget = {"epsilon": p.epsilon, "delta": p.delta, "clip": p.clip}
+noised, dpsgd = {"kind": "UpdateNoise"} | budget, {"kind": "DPSGD", "participations": p.rounds} | budget
+sgd = {name: getattr(p, name) for name in ("lr", "momentum", "decay", "batch", "epochs")} | {"steps": p.steps or None}
+joins = {"start": p.clients, "join_every": p.join_every}
+drifts = {"drift_from": p.drift_from, "drift_every": p.drift_every}
+base = {
+    "data": sources[p.data] | {"shrink": p.shrink, "mean": [0.5], "std": [0.5]},
+    "partition": {"kind": "dirichlet_rotated", "clients": n, "alpha": p.alpha, "samples": p.samples},
+    "model": {"kind": "cnn", "channels": p.channels, "kernel": p.kernel, "hidden": [p.hidden]},
+    "train": sgd | {"privacy": {"none": None, "update": noised, "dpsgd": dpsgd}[p.mechanism]},
+    "events": joins | drifts,
+    "rounds": p.rounds,
+    "eval_every": p.eval_every,
+}
 methods = {
-    "DCFL": dcfl,
+    "DCFL": {"kind": "DCFL", "preference": p.preference, "power": p.power, "new_models": p.new_models},
     "CFL": {"kind": "CFL", "eps1": p.eps1 * p.clip, "eps2": p.eps2 * p.clip, "warmup": p.split_from},
     "FedAvg": {"kind": "FedAvg"},
     "Local": {"kind": "LocalOnly"},
 }
-federated = ["DCFL", "CFL", "FedAvg"]
-unscaled = methods["CFL"] | {"eps1": p.eps1_unclipped, "eps2": p.eps2_unclipped}
-newcomers = len(range(p.join_every, p.rounds, p.join_every))
-base = {
-    "data": sources[p.data] | {"shrink": p.shrink, "mean": [0.5], "std": [0.5]},
-    "partition": {
-        "kind": "dirichlet_rotated",
-        "clients": p.clients + newcomers,
-        "alpha": p.alpha,
-        "samples": p.samples,
-    },
-    "model": {"kind": "cnn", "channels": p.channels, "kernel": p.kernel, "hidden": [p.hidden]},
-    "train": {
-        "lr": p.lr,
-        "momentum": p.momentum,
-        "decay": p.decay,
-        "batch": p.batch,
-        "epochs": p.epochs,
-        "steps": p.steps or None,
-    },
-    "rounds": p.rounds,
-    "eval_every": p.eval_every,
-}
-joins = {"start": p.clients, "join_every": p.join_every}
-drifts = {"drift_from": p.drift_from, "drift_every": p.drift_every}
+federated, unscaled = ["DCFL", "CFL", "FedAvg"], {"method.eps1": p.eps1_unclipped, "method.eps2": p.eps2_unclipped}
 
 
-def trial(
-    label,
-    seed,
-    method=None,
-    *,
-    join=True,
-    drift=True,
-    privacy=p.mechanism,
-    epsilon=p.epsilon,
-    samples=None,
-    rounds=None,
-    **tags,
-):
-    """One run of the paper's experiment with some of it changed; `tags` become columns of its record."""
-    privacy = "none" if label == "Local" else privacy  # what is not sent needs no noise
-    method = method or (unscaled if label == "CFL" and privacy == "none" else methods[label])
-    budget = {"epsilon": epsilon, "delta": p.delta, "clip": p.clip}
-    guard = {
-        "none": None,
-        "update": {"kind": "UpdateNoise"} | budget,
-        "dpsgd": {"kind": "DPSGD", "participations": p.rounds} | budget,
-    }
-    changed = {
-        "partition": base["partition"] | {"samples": samples or p.samples} | ({} if join else {"clients": p.clients}),
-        "train": base["train"] | {"privacy": guard[privacy]},
-        "method": method,
-        "events": (joins if join else {}) | (drifts if drift else {}),
-        "rounds": rounds or p.rounds,
-    }
-    return Trial(base | changed, seed, label, tags)
+def trial(name, seed, changes=None, label=None, **tags):
+    """The paper's experiment with some settings changed; `tags` become columns of the record."""
+    changes = dict(changes or {}) | ({"train.privacy": None} if name == "Local" else {})  # what is not sent is safe
+    if name == "CFL" and changes.get("train.privacy", p.mechanism) in (None, "none"):
+        changes |= unscaled
+    return Trial(alter(base | {"method": methods[name]}, changes), seed, label or name, tags)
 
 
 kinds = ("complete", "divergence", "euclidean", "cosine")
-main = report.sweep([trial(m, s) for s in p.seeds for m in methods])
-others = [trial(k, s, dcfl | ({} if k == "complete" else {"distance": k})) for s in p.seeds for k in kinds]
-distances = report.sweep(others)
-
-
-def ends_and_averages(record):
-    """Mean and deviation over clients, at the end and averaged over training: a row per seed, columns (method, value)."""
-    over = fc.metrics.over_clients(record).rename(columns={"algorithm": "method"})
-    last = (
-        over[over["round"] == over["round"].max()].set_index(["seed", "method"])[["mean", "std"]].add_prefix("final ")
-    )
-    average = over.groupby(["seed", "method"], observed=True)[["mean", "std"]].mean().add_prefix("average ")
-    return last.join(average).unstack("method").swaplevel(axis=1)
-
+by_kind = {k: {} if k == "complete" else {"method.distance": k} for k in kinds}
+main = report.sweep([trial(name, s) for s in p.seeds for name in methods])
+distances = report.sweep([trial("DCFL", s, change, k) for s in p.seeds for k, change in by_kind.items()])
 
 # %% [markdown]
 # ## Figure 4: accuracy by round
 #
 # One seed; newcomers' lines start late, drift shows as a drop of one line.
 
-
 # %%
-def client_panels(record, names, titles):
-    fig, axes = plots.panels(1, len(names), height=2.3, sharey=True)
-    for ax, name in zip(axes, names, strict=True):
-        plots.client_curves(ax, record[record.algorithm == name], title=titles.get(name, name))
-    for ax in axes[1:]:
-        ax.set_ylabel("")
-    plots.legend(fig)
-    return fig
-
-
-report.figure("fig4", client_panels(main, list(methods), {"Local": "Local (not in the paper)"}))
+titles = {name: name for name in federated} | {"Local": "Local (not in the paper)"}
+report.figure("fig4", plots.client_panels(main, titles))
 
 # %% [markdown]
 # ## Table I
 
 # %%
-table1 = ends_and_averages(main)
+table1 = metrics.final_and_average(main)
 report.compare("table1", table1)
 
 # %% [markdown]
 # ## Figure 5: four easier settings
 #
-# Lines are means over clients and seeds. Without newcomers the first clients stay among themselves; without privacy nothing
-# is clipped, and CFL has its public thresholds.
+# Lines are means over clients and seeds, bands the intervals over seeds. Without newcomers the first clients stay among
+# themselves; without privacy nothing is clipped, and CFL has the thresholds of its public code.
 
 # %%
+few_clients, open_updates = {"partition.clients": p.clients}, {"train.privacy": None}
 cases = {
-    "static": ("no newcomers, no drift, no privacy", {"join": False, "drift": False, "privacy": "none"}),
-    "noiseless": ("newcomers, drift, no privacy", {"privacy": "none"}),
-    "joins": ("newcomers, no drift, privacy", {"drift": False}),
-    "drifts": ("no newcomers, drift, privacy", {"join": False}),
+    "static": ("no newcomers, no drift, no privacy", few_clients | open_updates | {"events": {}}),
+    "noiseless": ("newcomers, drift, no privacy", open_updates),
+    "joins": ("newcomers, no drift, privacy", {"events": joins}),
+    "drifts": ("no newcomers, drift, privacy", few_clients | {"events": drifts}),
 }
-settings5 = report.sweep(
-    [trial(m, s, case=c, **how) for s in p.seeds for c, (_, how) in cases.items() for m in federated]
-)
+settings = report.sweep([trial(f, s, cases[c][1], case=c) for s in p.seeds for c in cases for f in federated])
 fig, axes = plots.panels(2, 2, height=2.2, sharex=True, sharey=True)
 for ax, (case, (title, _)) in zip(axes.flat, cases.items(), strict=True):
-    part = settings5[settings5.case == case]
     for name in federated:
-        plots.band(ax, plots.by_round(part[part.algorithm == name]), name)
+        plots.band(ax, plots.by_round(settings[(settings.case == case) & (settings.algorithm == name)]), name)
     plots.round_axis(ax)
     ax.label_outer()
     ax.set_title(title)
 plots.legend(fig)
 report.figure("fig5", fig)
-finals5 = {case: ends_and_averages(settings5[settings5.case == case]) for case in cases}
 
 # %% [markdown]
 # ## Figure 6: DCFL with other distances
+#
+# The cosine distance and the Euclidean are the usual ones, the divergence is $\omega + 1$ (it must not be negative).
 
 # %%
-report.figure("fig6", client_panels(distances, kinds, {}))
+report.figure("fig6", plots.client_panels(distances, {kind: kind for kind in kinds}))
 
 # %% [markdown]
 # ## Table II
 
 # %%
-table2 = ends_and_averages(distances)
+table2 = metrics.final_and_average(distances)
 report.compare("table2", table2)
 
 # %% [markdown]
 # ## Do the clusters still move?
 #
-# The paper explains its distances by how the clustering behaves: with the Euclidean distance the clusters get so far apart
-# that nothing can change any more; with the divergence alone clients are thrown from cluster to cluster.
+# The paper explains its distances by what the clustering does: with the Euclidean distance the clusters get so far
+# apart that nothing can change any more; with the divergence alone clients are thrown from cluster to cluster.
 
 # %%
-half = p.rounds // 2
-moved = fc.metrics.regrouped(pd.concat([distances, main[main.algorithm == "CFL"]]))
-changes = moved[moved["round"] >= half].pivot_table(
-    index="seed", columns="algorithm", values="regrouped", observed=True
-)
-server = distances[distances.client == -1].pivot_table(
-    index=["algorithm", "seed", "round"], columns="metric", values="value", observed=True
-)
-steps = distances[(distances.metric == "accuracy")].pivot_table(
-    index=["algorithm", "seed", "round"], columns="client", values="value", observed=True
-)
-jumps = (
-    steps.groupby(level=[0, 1], observed=True)
-    .diff()
-    .abs()
-    .mean(axis=1)
-    .groupby(level=[0, 1], observed=True)
-    .mean()
-    .unstack(0)
-)
+late = distances[distances["round"] >= p.rounds // 2]
+changes = metrics.regrouped(late).pivot_table(index="seed", columns="algorithm", values="regrouped", observed=True)
+steps = distances[distances.metric == "accuracy"].groupby(["algorithm", "seed", "client"], observed=True).value.diff()
+jumps = distances.assign(jump=steps.abs()).groupby(["seed", "algorithm"], observed=True).jump.mean().unstack()
+server = late[late.client == -1].groupby(["algorithm", "metric"], observed=True).value
+behaviour = pd.DataFrame({
+    "clusters": server.mean().unstack()["clusters"],
+    "Dunn index (median)": server.median().unstack()["dunn"],
+    "asked for new clusters": server.mean().unstack()["reclustered"],
+    "clusters changed": changes.mean(),
+    "a client's accuracy moves by": jumps.mean(),
+}).loc[list(kinds)]  # fmt: skip
+caption = "DCFL's clusters in the second half of training; accuracy from one measurement to the next"
+report.table("table-extra-clusters", behaviour.reset_index(names="distance"), caption)
 fig, axes = plots.panels(1, 2, height=2.3)
-for ax, (metric, label) in zip(
-    axes, (("clusters", "number of clusters"), ("dunn", "Dunn index before reclustering")), strict=True
-):
+for ax, (metric, label) in zip(axes, (("clusters", "number of clusters"), ("dunn", "Dunn index")), strict=True):
     for kind in kinds:
         plots.band(ax, plots.by_round(distances[distances.algorithm == kind], metric), kind)
     plots.round_axis(ax, label)
-axes[1].set_yscale("log")
+axes[1].set(yscale="log", ylim=(0.1, 30))
 axes[1].axhline(1, color="black", lw=0.8)
 plots.legend(fig)
-report.figure("fig-extra-clusters", fig, "Clusters and Dunn index by round; below the line at 1 DCFL clusters anew")
-rows = []
-for kind in kinds:
-    run = server.loc[kind]
-    late = run[run.index.get_level_values("round") >= half]
-    rows.append(
-        [
-            kind,
-            run.clusters.mean(),
-            late.reclustered.mean(),
-            changes[kind].mean(),
-            late.dunn.median(),
-            int((run.converged == 0).sum()),
-            jumps[kind].mean(),
-        ]
-    )
-names = [
-    "distance",
-    "clusters",
-    "asked for new clusters",
-    "clusters changed",
-    "Dunn index (median)",
-    "rounds without convergence",
-    "jump of a client's accuracy",
-]
-report.table(
-    "table-extra-clusters",
-    pd.DataFrame(rows, columns=names),
-    "Shares of rounds and the Dunn index are of the second half of training; a jump is the mean change of one client's accuracy from round to round",
-)
+report.figure("fig-extra-clusters", fig, "Number of clusters, and Dunn index: only below 1 does DCFL cluster anew")
 
 # %% [markdown]
 # ### What a distance sees
 #
-# Every client has an angle of its own: there are no groups to be found, only neighbours on a circle who may share a model
-# with profit. So how well does the distance of two updates follow the angle between two clients' images, or the
-# difference of their label mixes? Rank correlation over all pairs of clients, in the first round and in the middle of training.
+# Every client has an angle of its own: there are no groups to be found, only neighbours on a circle who may share a
+# model with profit. How well does the distance of two updates follow the angle between two clients' images, or the
+# difference of their label mixes? Rank correlation over all pairs of clients, in the first round (one cluster) and
+# later (several).
 
 # %%
-looks = [("first", 0, "none"), ("first", 0, p.mechanism), ("middle", half, "none"), ("middle", half, p.mechanism)]
-found = []
-for when, at, guard in looks:
-    alone = [trial(when, s, dcfl, join=False, drift=False, privacy=guard, private=guard != "none") for s in few]
-    found += [Trial(t.settings | {"rounds": at}, t.seed, t.label, t.tags, task="pairs") for t in alone]
-seen = report.sweep(found)
-ranks = seen.groupby(["algorithm", "private", "seed", "metric"], observed=True)[
-    ["value", "angle", "labels", "together"]
-].corr("spearman")
-ranks = ranks["value"].unstack()[["angle", "labels"]].groupby(level=[0, 1, 3], observed=True).mean().reset_index()
-ranks.columns = ["round", "privacy noise", "distance", "with the angle", "with the label mix"]
-report.table(
-    "table-extra-distances",
-    ranks,
-    "Rank correlation of updates' distances with differences of the clients' data (DCFL, no newcomers, no drift)",
-)
+few, short = p.seeds[: p.extra_seeds], min(p.rounds, p.extra_rounds)
+looks = [(when, noise) for when in (0, short) for noise in (False, True)]
+quiet = few_clients | {"events": {}}
+guard = {True: {}, False: open_updates}
+found = [trial("DCFL", s, quiet | {"rounds": t} | guard[noise], noise=noise) for s in few for t, noise in looks]
+seen = report.sweep([Trial(t.settings, t.seed, t.label, t.tags, task="pairs") for t in found])
+by = ["round", "noise", "metric"]
+ranks = seen.groupby([*by, "seed"], observed=True)[["value", "angle", "labels"]].corr("spearman")["value"]
+ranks = ranks.unstack()[["angle", "labels"]].groupby(by, observed=True).mean().reset_index()
+ranks.columns = ["rounds before", "privacy noise", "distance", "with the angle", "with the label mix"]
+report.table("table-extra-distances", ranks, "Rank correlation of DCFL's distances with differences of the clients' data")
 
 # %% [markdown]
 # ## The claims
@@ -427,83 +310,65 @@ report.table(
 # excludes the claim.
 
 # %%
-early = (
-    fc.metrics.over_clients(main[main["round"] < p.rounds // 6])
-    .groupby(["seed", "algorithm"], observed=True)["mean"]
-    .mean()
-    .unstack()
-)
-measures = pd.DataFrame(index=pd.Index(p.seeds, name="seed"))
+early = metrics.final_and_average(main[main["round"] < p.rounds // 6])
+measures = pd.DataFrame({"omega_least_rise": rise, "omega_cosine_gap": gap}, index=pd.Index(p.seeds, name="seed"))
 for name in federated:
-    low = name.lower()
-    measures[f"{low}_final"], measures[f"{low}_std"] = table1[name, "final mean"], table1[name, "final std"]
-    measures[f"{low}_average"], measures[f"{low}_early"] = table1[name, "average mean"], early[name]
-    for case, values in finals5.items():
-        measures[f"{low}_{case}"] = values[name, "final mean"]
+    low, values = name.lower(), table1[name]
+    measures[[f"{low}_final", f"{low}_std", f"{low}_average"]] = values[["final mean", "final std", "average mean"]]
+    measures[f"{low}_early"] = early[name, "average mean"]
+    for case in cases:
+        measures[f"{low}_{case}"] = metrics.final_and_average(settings[settings.case == case])[name, "final mean"]
 for kind in kinds:
     measures[f"{kind}_final"], measures[f"{kind}_changes"] = table2[kind, "final mean"], changes[kind]
     measures[f"{kind}_jumps"] = jumps[kind]
-measures["omega_least_rise"], measures["omega_cosine_gap"] = rise, gap
 verdicts = report.judge(measures)
 
 # %% [markdown]
 # ## How much hangs on our readings
 #
-# Each row changes one open value of the headline run and leaves everything else, seeds included, as it is. Compared with the
-# headline run at the same round.
+# Each row changes one value of the headline run and leaves everything else, seeds included, as it is; the difference is
+# to the same method in the headline run at the same round. DP-SGD's epsilon is for the whole training.
 
 # %%
+half, twice = {"partition.samples": p.samples // 2}, {"partition.samples": 2 * p.samples}
+private = {e: {"train.privacy": dpsgd | {"epsilon": e}} for e in (10.0, 100.0)}
 readings = {
-    "preference: 0.9 quantile (more clusters)": ("DCFL", {"method": dcfl | {"preference": 0.9}}),
-    "similarity: squared distance": ("DCFL", {"method": dcfl | {"power": 2.0}}),
-    "Eq. 5: means of cluster models": ("DCFL", {"method": dcfl | {"new_models": "clusters"}}),
-    "half as many images per client": ("DCFL", {"samples": p.samples // 2}),
-    "twice as many images per client": ("DCFL", {"samples": 2 * p.samples}),
-    "half as many images per client, alone": ("Local", {"samples": p.samples // 2}),
-    "twice as many images per client, alone": ("Local", {"samples": 2 * p.samples}),
-    "CFL: thresholds of its public code": ("CFL", {"method": unscaled}),
-    "DP-SGD, epsilon 10 in all": ("DCFL", {"privacy": "dpsgd", "epsilon": 10.0}),
-    "DP-SGD, epsilon 10 in all, FedAvg": ("FedAvg", {"privacy": "dpsgd", "epsilon": 10.0}),
-    "DP-SGD, epsilon 100 in all": ("DCFL", {"privacy": "dpsgd", "epsilon": 100.0}),
+    "preference: 0.9 quantile": ("DCFL", {"method.preference": 0.9}),
+    "similarity: squared distance": ("DCFL", {"method.power": 2.0}),
+    "Eq. 5: means of cluster models": ("DCFL", {"method.new_models": "clusters"}),
+    "thresholds of CFL's public code": ("CFL", unscaled),
+    "half the images per client": ("DCFL", half),
+    "half the images per client ": ("Local", half),
+    "twice the images per client": ("DCFL", twice),
+    "twice the images per client ": ("Local", twice),
+    "DP-SGD, epsilon 10": ("DCFL", private[10.0]),
+    "DP-SGD, epsilon 10 ": ("FedAvg", private[10.0]),
+    "DP-SGD, epsilon 100": ("DCFL", private[100.0]),
 }
-read = report.sweep(
-    [trial(m, s, reading=name, rounds=short, **how) for s in few for name, (m, how) in readings.items()]
-)
-until = main[main["round"] < short]
-rows = []
-for name, (m, _) in readings.items():
-    part = read[read.reading == name]
-    values, headline = ends_and_averages(part)[m], ends_and_averages(until)[m].loc[few]
-    difference = (values["final mean"] - headline["final mean"]).mean()
-    clusters = plots.by_round(part, "clusters").iloc[:, -1].mean()
-    rows.append([name, m, values["final mean"].mean(), values["final std"].mean(), f"{difference:+.3f}", clusters])
-names = ["changed", "method", "final mean", "final std", "against the headline", "clusters at the end"]
-report.table(
-    "table-extra-readings",
-    pd.DataFrame(rows, columns=names),
-    f"Open values read in another way: means over {len(few)} seeds, after {short} rounds",
-)
+read = report.sweep([trial(f, s, how | {"rounds": short}, what) for s in few for what, (f, how) in readings.items()])
+read, until = metrics.final_and_average(read), main[(main["round"] < short) & main.seed.isin(few)]
+headline, rows = metrics.final_and_average(until), []
+for what, (name, _) in readings.items():
+    mean, std = read[what, "final mean"], read[what, "final std"]
+    rows.append([what, name, mean.mean(), std.mean(), f"{(mean - headline[name, 'final mean']).mean():+.3f}"])
+table = pd.DataFrame(rows, columns=["changed", "method", "final mean", "final std", "difference"])
+caption = f"Open values read in another way: means over {len(few)} seeds after {short} rounds"
+report.table("table-extra-readings", table, caption)
 
 # %% [markdown]
 # ### What the privacy budget means
 #
-# The headline mechanism scales its noise by $2C/m$, as if the clipped update were the mean of $m$ separately clipped samples.
-# It is not: one sample can move a clipped update by up to $2C$. The table gives what Opacus' accountant makes of the same noise
-# over the whole training in both cases; DP-SGD is the mechanism whose account holds.
+# The headline mechanism scales its noise by $2C/m$, as if the clipped update were the mean of $m$ separately clipped
+# samples. It is not: one sample can move a clipped update by up to $2C$. The table has what Opacus' accountant makes
+# of the same noise over the whole training in both cases. DP-SGD, above, is the mechanism whose account holds.
 
 # %%
-m, c = round(0.8 * p.samples), np.sqrt(2 * np.log(1.25 / p.delta))
-accounts = [
-    ["as printed, each round", p.epsilon],
-    ["composed over the rounds, sensitivity 2C/m", fc.privacy.epsilon_of(c / p.epsilon, 1.0, p.rounds, p.delta)],
-    ["composed over the rounds, sensitivity 2C", fc.privacy.epsilon_of(c / p.epsilon / m, 1.0, p.rounds, p.delta)],
-]
-accounts = pd.DataFrame(
-    [[how, f"{value:.3g}"] for how, value in accounts], columns=["account of the headline's noise", "epsilon"]
-)
-report.table(
-    "table-extra-privacy", accounts, f"Epsilon at delta = {p.delta:g} of a client that trains in all {p.rounds} rounds"
-)
+noise = np.sqrt(2 * np.log(1.25 / p.delta)) / p.epsilon  # sigma in units of the sensitivity
+accounts = {"each round, as printed": p.epsilon}
+for what, multiplier in (("2C/m", noise), ("2C", noise / m)):
+    accounts[f"all rounds, sensitivity {what}"] = fc.privacy.epsilon_of(multiplier, 1.0, p.rounds, p.delta)
+table = pd.DataFrame([[what, f"{value:.3g}"] for what, value in accounts.items()], columns=["account", "epsilon"])
+report.table("table-extra-privacy", table, f"Epsilon at delta = {p.delta:g} after training in {p.rounds} rounds")
 
 # %% [markdown]
 # ## What it cost
@@ -511,30 +376,14 @@ report.table(
 # Models sent and bytes, as the runs counted them.
 
 # %%
-counted = main[main.metric.isin(["down", "up", "extra", "bytes"])]
-spent = (
-    counted.groupby(["algorithm", "seed", "metric"], observed=True)
-    .value.sum()
-    .unstack()
-    .groupby(level=0, observed=True)
-    .mean()
-)
-spent = pd.DataFrame(
-    {
-        "models down": spent["down"],
-        "models up": spent["up"],
-        "extra trainings": spent["extra"],
-        "MB": spent["bytes"] / 1e6,
-    }
-)
-report.table(
-    "table-extra-cost", spent.loc[list(methods)].reset_index(names="method"), "Traffic of one training, mean over seeds"
-)
-n = p.clients + newcomers
+names = {"down": "models down", "up": "models up", "extra": "extra trainings", "bytes": "MB"}
+counted = main[main.metric.isin(list(names))].groupby(["algorithm", "metric"], observed=True).value.sum().unstack()
+spent = counted.loc[list(methods), list(names)].rename(columns=names) / len(p.seeds)
+report.table("table-extra-cost", spent.assign(MB=spent.MB / 1e6).reset_index(names="method"), "Traffic of one training")
 Markdown(
-    f"DCFL sends what FedAvg sends, and one model down and one up for each newcomer. Its clustering is cheap: the distances of "
-    f"{n} clients with $P$ numbers each take about $4n^2P$ operations, a round of training at least $6Pmn$, so the server adds "
-    f"at most $2n/3m$ = {2 * n / 3 / m:.1%} of the clients' work. It grows with the number of clients, the clients' own work does not."
+    f"DCFL sends what FedAvg sends, and one model down and one up for each newcomer. Its clustering is cheap: the distances "
+    f"of {n} clients with $P$ numbers each take about $4n^2P$ operations, a round of training at least $6Pmn$, so the server "
+    f"adds at most $2n/3m$ = {2 * n / 3 / m:.1%} to the clients' work. The share grows with the number of clients."
 )
 
 # %% [markdown]
@@ -543,31 +392,22 @@ Markdown(
 # The paper names two directions for later: other privacy budgets, and rounds in which only some clients take part.
 
 # %%
-beyond = report.sweep(
-    [trial(m, s, epsilon=e, budget=e, rounds=short) for s in few for e in p.budgets for m in federated]
-    + [trial(m, s, methods[m] | {"fraction": 0.5}, budget=0.0, rounds=short) for s in few for m in federated]
-)
-until = until[until.seed.isin(few)].assign(budget=p.epsilon)
-beyond = pd.concat([beyond, until[until.algorithm.isin(federated)]])
-at_end = beyond[(beyond.metric == "accuracy") & (beyond["round"] == short - 1)]
-finals = at_end.groupby(["algorithm", "seed", "budget"], observed=True).value.mean().unstack()
-fig, ax = plots.panels(width=4.6)
+partial = [trial(f, s, {"method.fraction": 0.5, "rounds": short}, budget=0.0) for s in few for f in federated]
+spend = {e: {"train.privacy": noised | {"epsilon": e}, "rounds": short} for e in p.budgets}
+others = [trial(f, s, how, budget=e) for s in few for e, how in spend.items() for f in federated]
+beyond = pd.concat([report.sweep(others + partial), until.assign(budget=p.epsilon)])
+ends = beyond[(beyond.metric == "accuracy") & (beyond["round"] == short - 1)]
+finals = ends.groupby(["algorithm", "seed", "budget"], observed=True).value.mean().unstack()
 budgets = sorted({*p.budgets, p.epsilon})
+fig, ax = plots.panels(width=4.6)
 for name in federated:
     plots.band(ax, finals.loc[name, budgets], name, x=range(len(budgets)), seeds=True)
 ax.set(xlabel="epsilon per round (clip norm unchanged)", ylabel="accuracy", ylim=(0, 1), xticks=range(len(budgets)))
 ax.set_xticklabels([f"{e:g}" for e in budgets])
 plots.legend(ax, cols=3)
-report.figure(
-    "fig-extra-epsilon", fig, f"Accuracy after {short} rounds over the privacy budget; thin lines are single seeds"
-)
-shares = pd.DataFrame(
-    [[m, finals.loc[m, p.epsilon].mean(), finals.loc[m, 0.0].mean()] for m in federated],
-    columns=["method", "all clients", "half of them"],
-)
-report.table(
-    "table-extra-participation",
-    shares,
-    f"Accuracy after {short} rounds when all, or a random half, of the clients train in a round: means over {len(few)} seeds",
-)
+report.figure("fig-extra-epsilon", fig, f"Accuracy after {short} rounds over the privacy budget, {len(few)} seeds")
+shares = pd.DataFrame({"all clients": finals[p.epsilon], "half of them": finals[0.0]})
+shares = shares.groupby("algorithm", observed=True).mean()
+caption = f"Accuracy after {short} rounds when all clients, or a random half, train in a round ({len(few)} seeds)"
+report.table("table-extra-participation", shares.loc[federated].reset_index(names="method"), caption)
 report.close()
