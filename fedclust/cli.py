@@ -213,6 +213,7 @@ def doctor(args: argparse.Namespace) -> int:
     from importlib.metadata import PackageNotFoundError, version
     from importlib.util import find_spec
 
+    from fedclust import _torchvision  # noqa: F401  as the library imports it
     from fedclust.experiments import root
 
     wrong = []

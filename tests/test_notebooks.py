@@ -1,0 +1,191 @@
+"""Replications: sources and clean pairs in step, small, and whole at the smoke tier; what varies is taken out."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from fedclust import notebooks, papers
+from fedclust.experiments import root
+
+KEYS = notebooks.keys()
+CODE_LINES = 150
+
+
+def fedclust(project, *words, **variables):
+    """The command line on a project of its own; one worker, since tests already run beside each other."""
+    where = {"FEDCLUST_ROOT": str(project), "OMP_NUM_THREADS": "1", **variables}
+    command = [sys.executable, "-m", "fedclust.cli", *words]
+    return subprocess.run(command, env=os.environ | where, capture_output=True, text=True, timeout=600)
+
+
+def code(key):
+    return [cell for cell in notebooks.read(key).cells if cell.cell_type == "code"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_the_clean_pair_is_in_step_with_its_source(key):
+    pair = root() / "replications" / f"{key}.ipynb"
+    assert pair.read_text(encoding="utf-8") == notebooks.text(notebooks.read(key)), "run: make notebooks"
+    notebook = nbformat.read(pair, as_version=4)
+    nbformat.validate(notebook)
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_notebook_is_short_and_its_parameters_are_literals(key):
+    lines = [line.strip() for cell in code(key) for line in cell.source.splitlines()]
+    assert sum(bool(line) and not line.startswith("#") for line in lines) < CODE_LINES
+    first = code(key)[0]
+    assert first.metadata.tags == ["parameters"]
+    given = {}
+    for statement in ast.parse(first.source).body:
+        assert isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
+        given[statement.targets[0].id] = ast.literal_eval(statement.value)
+    settings = papers.load(key).settings
+    changeable = {name for name, setting in settings.items() if setting.get("parameter")}
+    assert given["tier"] == "quick" and given.keys() <= changeable | papers.RUN.keys()
+    assert changeable <= given.keys(), "a parameter of the paper's file cannot be given"
+
+
+def check_output(project, key, tier="smoke"):
+    """Every table and figure the paper's file lists is there, whole, and every claim is judged."""
+    paper, folder = papers.load(key), project / "figures" / tier / key
+    for name, entry in paper.figures.items():
+        if not entry.get("extra"):
+            assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+            assert b"</svg>" in (folder / f"{name}.svg").read_bytes()
+    for name, entry in paper.tables.items():
+        if not entry.get("extra"):
+            assert len((folder / f"{name}.csv").read_text().splitlines()) > 1
+            assert tier in (folder / f"{name}.md").read_text()
+    verdicts = json.loads((folder / "verdicts.json").read_text())
+    assert [claim["id"] for claim in verdicts["claims"]] == list(paper.claims)
+    assert {claim["verdict"] for claim in verdicts["claims"]} <= {*papers.VERDICTS, "untested"}
+    assert all(claim["why"] for claim in verdicts["claims"])
+    assert json.loads((folder / "run.json").read_text())["tier"] == tier
+    executed = project / "replications" / "executed" / tier / f"{key}.ipynb"
+    notebook = nbformat.read(executed, as_version=4)
+    nbformat.validate(notebook)
+    counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
+    assert counts == list(range(1, len(counts) + 1))
+    text = executed.read_text()
+    assert str(project) not in text and "at 0x7" not in text and '"stderr"' not in text
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_smoke_makes_every_table_and_figure(key, tmp_path):
+    (tmp_path / "papers").symlink_to(root() / "papers")
+    (tmp_path / "replications").mkdir()
+    shutil.copy(root() / "replications" / f"{key}.py", tmp_path / "replications")
+    done = fedclust(tmp_path, "replicate", key, "--tier", "smoke", "--jobs", "1")
+    assert done.returncode == 0, done.stderr
+    check_output(tmp_path, key)
+
+
+def test_a_paper_from_the_template_runs_repeats_and_refuses(tmp_path, monkeypatch):
+    """`make new-paper`, then the whole way: fresh, again from the cache, from nothing, wrongly."""
+    shutil.copytree(root() / "papers" / "template", tmp_path / "papers" / "template")
+    (tmp_path / "replications").mkdir()
+    make = ["make", "-f", str(root() / "Makefile"), "new-paper"]
+    assert subprocess.run([*make, "KEY=../x"], cwd=tmp_path, capture_output=True).returncode == 2
+    subprocess.run([*make, "KEY=toy"], cwd=tmp_path, check=True, capture_output=True)
+    assert subprocess.run([*make, "KEY=toy"], cwd=tmp_path, capture_output=True).returncode == 2  # never overwritten
+    monkeypatch.setenv("FEDCLUST_ROOT", str(tmp_path))
+
+    def run(*words):
+        done = fedclust(tmp_path, "replicate", "toy", "--tier", "smoke", *words)
+        made = [p for p in tmp_path.rglob("*") if p.is_file() and p.suffix in (".svg", ".png", ".csv", ".md", ".ipynb")]
+        made += tmp_path.glob("figures/**/verdicts.json")
+        return done, {path: path.read_bytes() for path in made}
+
+    done, first = run("--jobs", "2")
+    assert done.returncode == 0, done.stderr
+    check_output(tmp_path, "toy")
+    done, again = run("--jobs", "1")
+    assert "6 reused, 0 to run" in done.stderr and again == first
+    shutil.rmtree(tmp_path / ".fedclust")
+    done, anew = run("--jobs", "1")
+    assert "0 reused, 6 to run" in done.stderr and anew == first
+    done, after = run("-p", "rounds", "0")
+    assert done.returncode == 1 and "rounds = 0: must be from 1" in done.stderr
+    assert "failed.ipynb" in done.stderr and {k: after[k] for k in first} == first
+
+
+def test_tidy_takes_out_what_varies():
+    stream = {"output_type": "stream", "name": "stdout"}
+    cell = nbformat.v4.new_code_cell(
+        "f()",
+        metadata={"tags": ["x"], "papermill": {"duration": 1.5}, "execution": {"iopub.status.busy": "2024"}},
+        outputs=[
+            nbformat.from_dict({**stream, "text": "a"}),
+            nbformat.from_dict({**stream, "name": "stderr", "text": "warning"}),
+            nbformat.from_dict({**stream, "text": "b\n"}),
+            nbformat.v4.new_output("display_data", {"text/plain": f"<T at 0x7f12> {root()}{os.sep}papers"}),
+        ],
+    )
+    injected = {"metadata": {"tags": ["injected-parameters"]}}
+    given = [nbformat.v4.new_code_cell('tier = "smoke"\njobs = 4\nbackend = "loky"\nlr = 1', **injected) for _ in "ab"]
+    notebook = nbformat.v4.new_notebook(cells=[cell, *given], metadata={"papermill": {"version": "2"}})
+    tidy = notebooks.tidy(notebook)
+    assert "papermill" not in notebooks.text(tidy) and tidy.cells[0].metadata == {"tags": ["x"]}
+    assert [o.get("text") for o in tidy.cells[0].outputs] == ["ab\n", None]
+    assert tidy.cells[0].outputs[1].data["text/plain"] == "<T at 0x0> papers"
+    assert tidy.cells[1].source == 'tier = "smoke"\nlr = 1'
+    assert len({cell.id for cell in tidy.cells}) == 3
+    before = notebooks.text(tidy)
+    assert notebooks.text(notebooks.tidy(tidy)) == before
+    nbformat.validate(tidy)
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A project with one notebook that uses no fedclust."""
+    (tmp_path / "replications").mkdir()
+    monkeypatch.setenv("FEDCLUST_ROOT", str(tmp_path))
+
+    def write(body):
+        head = '# %% tags=["parameters"]\ntier = "quick"\n\n# %%\n'
+        (tmp_path / "replications" / "m.py").write_text(head + body)
+        return tmp_path / "out"
+
+    return write
+
+
+def test_execute_uses_this_interpreter_says_warnings_and_keeps_the_last_good_notebook(small, monkeypatch):
+    monkeypatch.setenv("JUPYTER_PATH", "/nowhere")
+    said = []
+    out = small(
+        "import os, pathlib, sys, time\n"
+        "print(sys.executable, tier, pathlib.Path.cwd())\n"
+        "print('w', file=sys.stderr)\n"
+        "pathlib.Path(os.environ['FEDCLUST_PROGRESS']).write_text('trial 1/2\\n')\n"
+        "time.sleep(1.5)"
+    )
+    made = notebooks.execute("m", {"tier": "smoke"}, out, said.append)
+    text = nbformat.read(made, as_version=4).cells[-1].outputs[0].text
+    assert text.split() == [sys.executable, "smoke", str(Path(os.environ["FEDCLUST_ROOT"]).resolve())]
+    assert said == ["trial 1/2", "w"]
+    assert os.environ["JUPYTER_PATH"] == "/nowhere" and "FEDCLUST_PROGRESS" not in os.environ
+    before = made.read_bytes()
+    small("raise ValueError('\\n'.join(map(str, range(100))))")
+    with pytest.raises(notebooks.NotebookFailed, match=r"cell \[3\]: ValueError: 0\n1\n") as caught:
+        notebooks.execute("m", {"tier": "smoke"}, out, said.append)
+    assert "[...]" in str(caught.value) and len(str(caught.value).splitlines()) < 25
+    assert made.read_bytes() == before
+    assert "ValueError" in (out / "m.failed.ipynb").read_text()
+    small("1")
+    notebooks.execute("m", {}, out, said.append)
+    assert sorted(path.name for path in out.iterdir()) == ["m.ipynb"]
+
+
+def test_an_unknown_key_names_those_there_are(small):
+    small("1")
+    with pytest.raises(FileNotFoundError, match=r"'n'.*m"):
+        notebooks.read("n")
