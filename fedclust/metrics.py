@@ -109,3 +109,18 @@ def regrouped(record: pd.DataFrame) -> pd.DataFrame:
             same = adjusted_rand_score(both[before], both[now]) == 1
             found.append((algorithm, seed, now, float(not same)))
     return pd.DataFrame(found, columns=["algorithm", "seed", "round", "regrouped"])
+
+
+def smoothed(frame: pd.DataFrame, s: float, scale: float = 1000.0) -> pd.DataFrame:
+    """Time-weighted exponential moving average along the columns (rounds), without the bias to the start.
+
+    From column to column old values lose weight by w = min(sqrt(s), 0.999) to the power of the step as a share of the
+    whole axis times `scale`, the width of the picture. As CAFA's fig. 6 and public dashboards have it.
+    """
+    x, w = frame.columns.to_numpy(dtype=float), min(s**0.5, 0.999)
+    total, weight, found = pd.Series(0.0, frame.index), 0.0, []
+    for column, step in zip(frame, np.diff(x, prepend=x[0]) / max(float(np.ptp(x)), 1e-9) * scale, strict=True):
+        keep = w**step
+        total, weight = total * keep + frame[column], weight * keep + 1
+        found.append(total / weight)
+    return pd.concat(found, axis=1, keys=frame.columns)

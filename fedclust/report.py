@@ -29,6 +29,7 @@ class Report:
         self.folder = base / p.tier / paper.key
         self.shipped = self.folder / "records"
         self.made: set[str] = set()
+        self.seeds: list[int] = p.seeds  # of what comes next, for the footers
         self.data: dict[str, dict[str, Any]] = {}
         self.runs: list[dict[str, Any]] = []
         self.verdicts: list[dict[str, Any]] = []
@@ -52,7 +53,7 @@ class Report:
             f"{name} (STAND-IN for {facts['stand_in']})" if facts["stand_in"] else name
             for name, facts in sorted(self.data.items())
         ]
-        seeds = f"{len(self.p.seeds)} seed{'s' * (len(self.p.seeds) > 1)}"
+        seeds = f"{len(self.seeds)} seed{'s' * (len(self.seeds) > 1)}"
         changed = [f"{name} = {papers.show(value)}" for name, value in sorted(self.p.changed.items())]
         return " · ".join([self.paper.key, f"tier {self.p.tier}", seeds, ", ".join(names) or "no data", *changed])
 
@@ -124,13 +125,17 @@ class Report:
         cells = pd.Series({key: spread(samples[key], digits) for key in samples}).unstack(sort=False)
         self.table(name, cells.rename_axis("").reset_index(), caption)
 
-    def judge(self, measures: pd.DataFrame, untested: dict[str, str] | None = None) -> pd.DataFrame:
-        """Every claim with its verdict; `verdicts.json` is written."""
+    def judge(
+        self, measures: pd.DataFrame, untested: dict[str, str] | None = None, remarks: dict[str, str] | None = None
+    ) -> pd.DataFrame:
+        """Every claim with its verdict; `verdicts.json` is written. A claim's remark goes wherever its verdict goes."""
         from IPython.display import Markdown, display
 
         stand_ins = [f"{name} for {facts['stand_in']}" for name, facts in self.data.items() if facts["stand_in"]]
         self.verdicts = papers.judge(self.paper, measures, untested)
         for claim in self.verdicts:
+            if claim["id"] in (remarks or {}):
+                claim["why"] += f" ({(remarks or {})[claim['id']]})"
             if stand_ins:
                 claim["why"] += f" (on stand-in data: {', '.join(stand_ins)})"
         content = {

@@ -15,7 +15,8 @@ import sklearn.cluster
 import torch
 
 from fedclust import algorithms, datasets, geometry, models, partition, privacy, scenario
-from fedclust.algorithms.base import Method, Trainer
+from fedclust.algorithms import cafa
+from fedclust.algorithms.base import Method, Trainer, mean_by
 from fedclust.algorithms.fedavg import FedAvg
 from fedclust.algorithms.ocfl import cluster_parameters, coordinates
 from fedclust.datasets import Dataset
@@ -124,8 +125,9 @@ def named(settings: Settings, module: Any, what: str) -> tuple[Any, Settings]:
 def _dataset(text: str) -> Dataset:
     wanted = json.loads(text)
     mean, std, pooled = wanted.pop("mean", None), wanted.pop("std", None), wanted.pop("pooled", False)
-    shrink = wanted.pop("shrink", 1)
+    shrink, (n, n_test) = wanted.pop("shrink", 1), wanted.pop("first", (None, None))
     data = datasets.load(**wanted)
+    data = replace(data, x=data.x[:n], y=data.y[:n], x_test=data.x_test[:n_test], y_test=data.y_test[:n_test])
     data = data.shrunk(shrink) if shrink > 1 else data
     data = data.pooled() if pooled else data
     return data if mean is None else data.scaled(tuple(mean), tuple(std))
@@ -280,6 +282,61 @@ def forced(settings: Settings, seed: int, checkpoint: str | None = None, progres
         if progress is not None:
             progress(t + 1, last + 1)
     return pd.DataFrame(rows, columns=["round", "metric", "value"]).assign(algorithm="forced", seed=seed)
+
+
+def iid_found(settings: Settings, seed: int, checkpoint: str | None = None, progress: Progress = None) -> pd.DataFrame:
+    """CAFA, tables 2 and 3: how well CBCC tells IID clients in each of the `cases` (how many are, how many are not).
+
+    `k` is the number of clusters, by silhouette where `asked` is 0. `silhouette` has a row for every k. No images: the
+    labels are `each` per class.
+    """
+    y, rows = torch.arange(settings["classes"]).repeat_interleave(settings["each"]), []
+    for done, (n, other) in enumerate(settings["cases"]):
+        counts, group = partition.iid_mix_counts(y, n, other, generator=settings["generator"], seed=seed)
+        vectors, truth = counts.double() / counts.sum(1, keepdim=True), group == 0
+        best, silhouettes = cafa.best_k(vectors, seed)
+        rows += [(n, other, 0, k, "silhouette", value) for k, value in silhouettes.items()]
+        for asked in (0, *settings.get("clusters", [])):
+            k = asked or best
+            chosen = cafa.iid(cafa.cbcc(vectors, k, seed))
+            right, hits = (chosen == truth).double().mean(), (chosen & truth).sum().double()
+            scores = {"accuracy": right, "precision": hits / chosen.sum(), "recall": hits / truth.sum()}
+            scores["F1"] = 2 * hits / (chosen.sum() + truth.sum())
+            rows += [(n, other, asked, k, metric, float(value)) for metric, value in scores.items()]
+        if progress is not None:
+            progress(done + 1, len(settings["cases"]))
+    found = pd.DataFrame(rows, columns=["iid", "other", "asked", "k", "metric", "value"])
+    return found.assign(algorithm=settings["generator"], seed=seed)
+
+
+def weighing(settings: Settings, seed: int, checkpoint: str | None = None, progress: Progress = None) -> pd.DataFrame:
+    """CAFA from the inside: each round's clients and their shares of the mean by CBCC, by ABFA and by both.
+
+    `right` is the accuracy of the model of `client` on the validation samples of `other`; -1 where there is no other.
+    """
+    fed, rows = federation(settings, seed), []
+    model = network(settings, fed)
+    algorithm = method(settings, model)
+    assert isinstance(algorithm, cafa.CAFA)
+    state = algorithm.init(model.init(seed), fed, seed)
+    for t in range(settings["rounds"]):
+        chosen = algorithm.choose(state, fed, seed, t)
+        theta = algorithm.train(state.models[state.labels[chosen]], fed, chosen, seed, t)  # (m, P)
+        present, ids, cluster = fed.take(chosen), fed.ids[chosen].tolist(), state.memory["cluster"][chosen].tolist()
+        right = cafa.shared_accuracy(model, theta, present)  # (m, m)
+        weights = {"CBCC": cafa.CBCC.weigh(algorithm, state, theta, fed, chosen)}
+        weights["ABFA"] = cafa.accuracy_weights(right, present.half("val")[2].sum(1))
+        weights["CAFA"] = weights["CBCC"] * weights["ABFA"]
+        for name, values in weights.items():
+            shares = (values / values.sum()).tolist()
+            rows += [(t, i, -1, c, name, share) for i, c, share in zip(ids, cluster, shares, strict=True)]
+        for i, c, line in zip(ids, cluster, right.tolist(), strict=True):
+            rows += [(t, i, j, c, "right", value) for j, value in zip(ids, line, strict=True)]
+        state = state._replace(models=mean_by(theta, state.labels[chosen], weights["CAFA"], state.models))
+        if progress is not None:
+            progress(t + 1, settings["rounds"])
+    found = pd.DataFrame(rows, columns=["round", "client", "other", "cluster", "metric", "value"])
+    return found.assign(algorithm="CAFA", seed=seed)
 
 
 def stretched(lr: float, momentum: float, full: int, steps: int) -> float:
