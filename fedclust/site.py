@@ -18,7 +18,8 @@ body{overflow-wrap:break-word}h1{line-height:1.2}h2{margin-top:2.2rem;border-bot
 img{max-width:100%;height:auto}pre{overflow-x:auto;background:#f6f6f6;padding:.6rem;font-size:.82rem;line-height:1.4}
 table{display:block;overflow-x:auto;max-width:100%;border-collapse:collapse;font-size:.88rem;margin:.8rem 0}
 th,td{border:1px solid #ddd;padding:.25rem .5rem;text-align:left;vertical-align:top;min-width:2.5rem;max-width:26rem}
-th{background:#f6f6f6}math{font-size:1.08em}math[display=block]{overflow-x:auto;overflow-y:hidden;padding:.3rem 0}
+th{background:#f6f6f6}td.long{min-width:15rem}td.longer{min-width:24rem}
+math{font-size:1.08em}math[display=block]{overflow-x:auto;overflow-y:hidden;padding:.3rem 0}
 summary{cursor:pointer;font-size:.8rem;color:#555}.anchor-link,.prompt{display:none}footer{color:#666;margin-top:3rem}
 .cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(13rem,1fr));gap:1rem}
 .cards img{width:100%;height:9rem;object-fit:contain;border:1px solid #e4e4e4}
@@ -63,6 +64,8 @@ def exporter() -> Any:
 def page(title: str, body: str) -> str:
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
     head += f"<title>{html.escape(title)}</title><style>{STYLE}</style>"
+    for letters, name in ((200, "longer"), (60, "long")):  # sentences keep their width, the table scrolls
+        body = re.sub(rf"<td>(?=[^<]{{{letters}}})", f'<td class="{name}">', body)
     return f"<!doctype html><html lang=en><head>{head}</head><body>{body}</body></html>\n"
 
 

@@ -74,6 +74,11 @@ def test_pages_need_no_network_and_index_leads_to_them(executed):
     assert (index.parent / "quick" / "dcfl-fig1.png").read_bytes() == b"png"
 
 
+def test_long_cells_keep_a_readable_width():
+    made = site.page("t", f"<td>short</td><td>{'a' * 60}</td><td>{'b' * 200}</td>")
+    assert "<td>short" in made and '<td class="long">aaa' in made and '<td class="longer">bbb' in made
+
+
 def test_old_pages_are_replaced(executed):
     index = site.build(["quick"], executed)
     (index.parent / "stale.html").write_text("old")
