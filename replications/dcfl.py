@@ -95,7 +95,8 @@ for ax, degrees, length in zip(axes, (30, 90, 90), (1.0, 1.0, 0.4), strict=True)
     gamma = np.deg2rad(degrees)
     known = f"$\\sqrt{{(1-\\cos\\gamma)/2}}$ = {np.sqrt((1 - np.cos(gamma)) / 2):.2f}"
     ends = [[0.0, 1.0], [length * np.sin(gamma), length * np.cos(gamma)]]
-    plots.update_pair(ax, f"$\\gamma$ = {degrees}°, |AC|/|AB| = {length:g}, {known}", [[0.0, 0.0]] * 2, ends, ("AB", "AC"))
+    title = f"$\\gamma$ = {degrees}°, |AC|/|AB| = {length:g}, {known}"
+    plots.update_pair(ax, title, [[0.0, 0.0]] * 2, ends, ("AB", "AC"))
 report.figure("fig2", fig)
 
 # %% [markdown]
@@ -300,7 +301,7 @@ by = ["round", "noise", "metric"]
 ranks = seen.groupby([*by, "seed"], observed=True)[["value", "angle", "labels"]].corr("spearman")["value"]
 ranks = ranks.unstack()[["angle", "labels"]].groupby(by, observed=True).mean().reset_index()
 ranks.columns = ["rounds before", "privacy noise", "distance", "with the angle", "with the label mix"]
-report.table("table-extra-distances", ranks, "Rank correlation of DCFL's distances with differences of the clients' data")
+report.table("table-extra-distances", ranks, "Rank correlation of DCFL's distances with differences of clients' data")
 
 # %% [markdown]
 # ## The claims
@@ -338,11 +339,11 @@ readings = {
     "Eq. 5: means of cluster models": ("DCFL", {"method.new_models": "clusters"}),
     "thresholds of CFL's public code": ("CFL", unscaled),
     "half the images per client": ("DCFL", half),
-    "half the images per client ": ("Local", half),
+    "half the images per client, alone": ("Local", half),
     "twice the images per client": ("DCFL", twice),
-    "twice the images per client ": ("Local", twice),
+    "twice the images per client, alone": ("Local", twice),
     "DP-SGD, epsilon 10": ("DCFL", private[10.0]),
-    "DP-SGD, epsilon 10 ": ("FedAvg", private[10.0]),
+    "DP-SGD, epsilon 10, one model": ("FedAvg", private[10.0]),
     "DP-SGD, epsilon 100": ("DCFL", private[100.0]),
 }
 read = report.sweep([trial(f, s, how | {"rounds": short}, what) for s in few for what, (f, how) in readings.items()])
@@ -381,9 +382,9 @@ counted = main[main.metric.isin(list(names))].groupby(["algorithm", "metric"], o
 spent = counted.loc[list(methods), list(names)].rename(columns=names) / len(p.seeds)
 report.table("table-extra-cost", spent.assign(MB=spent.MB / 1e6).reset_index(names="method"), "Traffic of one training")
 Markdown(
-    f"DCFL sends what FedAvg sends, and one model down and one up for each newcomer. Its clustering is cheap: the distances "
-    f"of {n} clients with $P$ numbers each take about $4n^2P$ operations, a round of training at least $6Pmn$, so the server "
-    f"adds at most $2n/3m$ = {2 * n / 3 / m:.1%} to the clients' work. The share grows with the number of clients."
+    f"DCFL sends what FedAvg sends, and one model down and one up for each newcomer. Its clustering is cheap: the "
+    f"distances of {n} clients with $P$ numbers each take about $4n^2P$ operations, an epoch of training at least "
+    f"$6Pmn$: at most $2n/3m$ = {2 * n / 3 / m:.1%} of the clients' work, a share that grows with their number."
 )
 
 # %% [markdown]
