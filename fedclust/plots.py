@@ -279,6 +279,41 @@ def versus(
     ax.set_xlabel(xlabel)
 
 
+def lineage(ax: Axes, record: pd.DataFrame) -> None:
+    """The tree of one run's splits: a line per cluster, a fork per split; the numbers are its clients of each group.
+
+    Nothing is drawn to scale of time: the splits stand side by side, the first number of a fork's name is its round.
+    """
+    rows = record[(record.metric == "accuracy") & (record.client >= 0)]
+    labels, group = rows.pivot(index="round", columns="client", values="cluster"), rows.groupby("client").group.first()
+    before, leaves, forks, tables = pd.Series(0, labels.columns), [0], [], []
+    for t, now in labels.iterrows():
+        new = sorted({*now} - {*leaves})
+        for child in new:
+            parent = int(before[now == child].iloc[0])
+            leaves.insert(leaves.index(parent) + 1, int(child))
+            forks.append((t, parent, int(child)))
+        tables += [pd.crosstab(now, group)] * len(new)
+        before = now
+    tables = [pd.crosstab(before * 0, group), *tables, pd.crosstab(before, group)]  # start, after each split, end
+    end = len(forks) + 1
+    for y, k in enumerate(leaves):
+        mine = [x for x, (_, parent, child) in enumerate(forks, 1) if k in (parent, child)]
+        born = mine[0] if k else 0
+        ax.plot([born, end], [y, y], color=PALETTE[1], lw=2)
+        for x in sorted({born, *mine, end}):
+            known = tables[x].loc[k] if k in tables[x].index else tables[x].iloc[0] * 0
+            where: Any = {"va": "center", "weight": "bold"} if x == end else {"va": "bottom"}
+            ax.text(x + 0.05, y - 0.06 * (x < end), " · ".join(map(str, known)), size=7.5, **where)
+    for x, (_, parent, child) in enumerate(forks, 1):
+        ax.plot([x, x], [leaves.index(parent), leaves.index(child)], color=PALETTE[2], lw=1.2, ls=":")
+    names = [f"split {x}\nround {t}" for x, (t, *_) in enumerate(forks, 1)]
+    ax.set_xticks(range(end + 1), ["start", *names, f"end\nround {labels.index[-1]}"])
+    ax.set_yticks(range(len(leaves)), [f"cluster {k}" for k in leaves])
+    ax.set(xlim=(-0.1, end + 0.9), ylim=(len(leaves) - 0.5, -0.7))
+    ax.grid(False)
+
+
 def footer(fig: Figure, text: str) -> None:
     """Small print below everything else: tier, seeds, data."""
     width, height = fig.get_size_inches()
