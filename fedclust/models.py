@@ -159,13 +159,9 @@ def build_cnn(
 
 
 def cnn(
-    shape: tuple[int, ...],
-    classes: int,
-    channels: tuple[int, ...] = (32, 64),
-    kernel: int = 3,
-    pool: str = "each",
-    hidden: tuple[int, ...] = (128,),
-) -> Model:
+    shape: tuple[int, ...], classes: int, channels: tuple[int, ...] = (32, 64), kernel: int = 3, pool: str = "each",
+    hidden: tuple[int, ...] = (128,)
+) -> Model:  # fmt: skip
     """Convolutions without padding, 2x2 max pooling after "each" or the "last" of them, then a perceptron.
 
     OCFL's on MNIST: (10, 20) k5, 50. CIFAR-10 in all papers: (6, 16) k5, 120-84. DCFL's: (6, 16) k5, 256.

@@ -19,7 +19,7 @@ from fedclust.matmul import fast_matmul
 from fedclust.models import Model, values
 from fedclust.rng import stream
 
-CACHE = 10 * 2**20  # bytes of models to train together: with more, every step reads them from memory
+CACHE = 10 * 2**20  # bytes of models and momenta to train together: with more, every step reads them from memory
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,9 @@ class LocalSGD:
     def stacked(self, theta: Tensor, out: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> None:
         """Stacks of clients that stay in the cache together, those with most steps first."""
         order = fed.mask[clients].sum(1).cpu().argsort(descending=True, stable=True)
-        fit = max(CACHE // (self.model.size * theta.element_size()), 1) if theta.device.type == "cpu" else len(order)
-        for part in order.split(fit):
+        copies = 1 + (self.momentum > 0) + (self.prox > 0)
+        fit = CACHE // (copies * self.model.size * theta.element_size()) if theta.device.type == "cpu" else len(order)
+        for part in order.split(max(fit, 1)):
             with fast_matmul(theta, len(part) * self.batch * self.model.size):
                 self.stack(theta, out, part, fed, clients[part], seed, t)
 
