@@ -33,7 +33,8 @@ def mathml(tex: str, display: str = "inline") -> str:
     """An equation that browsers draw by themselves; TeX as it stands where it cannot be turned."""
     from latex2mathml.converter import convert
 
-    plain = re.sub(r"\\operatorname\*?", r"\\mathrm", tex.replace("{aligned}", "{align*}"))
+    plain = tex.replace("{aligned}", "{align*}").replace(r"\arg", r"\mathrm{arg}")  # what the converter does not know
+    plain = re.sub(r"\\operatorname\*?", r"\\mathrm", plain)
     try:
         bar = '<mo stretchy="false"{}>&#x0007C;</mo>'  # bars enclose: no space on either side
         return convert(plain, display=display).replace(bar.format(""), bar.format(' lspace="0" rspace="0"'))
