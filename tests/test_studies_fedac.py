@@ -1,0 +1,41 @@
+"""FedAC's forced splits, and the tree that a run's splits make."""
+
+import pytest
+import torch
+
+from fedclust import plots, studies
+
+BASE = {
+    "data": {"name": "glyphs", "n": 600, "n_test": 60},
+    "partition": {"kind": "class_groups", "clients": 12, "groups": 2},
+    "model": {"kind": "mlp", "hidden": [8]},
+    "train": {"lr": 0.1, "batch": 10, "steps": 2},
+    "rounds": 4,
+}
+
+
+@pytest.mark.parametrize("at", [0, 2])
+def test_a_forced_split_is_what_fedac_does_when_its_gates_open_in_that_round(at: int):
+    fedac = {"kind": "FedAC", "fraction": 0.5}
+    found = studies.forced(BASE | {"method": fedac, "asked": [0, at]}, seed=1)
+    free = fedac | {"alpha": torch.inf, "beta": 2.0, "warmup": at}
+    run = studies.train(BASE | {"method": free, "rounds": at + 1}, seed=1)
+    end = run[run["round"] == at].set_index("metric").value
+    mine = found[found["round"] == at].set_index("metric").value
+    assert end["clusters"] == 2 and mine["ari"] == end["ari"]
+    clients = run[(run["round"] == at) & (run.metric == "accuracy")]
+    most = clients.groupby(["group", "cluster"]).size().groupby("group").max().sum()
+    assert mine["kept"] == most / 12
+
+
+def test_the_tree_shows_each_cluster_with_its_clients():
+    run = studies.train(BASE | {"method": {"kind": "FedAC", "fraction": 1.0, "alpha": torch.inf, "beta": 0.5}}, seed=0)
+    fig, ax = plots.panels()
+    plots.lineage(ax, run)
+    labels = [tick.get_text() for tick in ax.get_yticklabels()]
+    last = run[(run.metric == "accuracy") & (run["round"] == 3)]
+    assert sorted(labels) == [f"cluster {k}" for k in sorted(last.cluster.unique())] and len(labels) > 1
+    ends = {text.get_text() for text in ax.texts if text.get_weight() == "bold"}
+    table = last.groupby(["cluster", "group"]).size().unstack(fill_value=0)
+    assert ends == {" · ".join(map(str, row)) for row in table.to_numpy()}
+    assert len(ax.get_xticks()) == len(labels) + 1  # start, a split for each cluster but the first, end
