@@ -98,6 +98,18 @@ def rounds_to(record: pd.DataFrame, metric: str, threshold: float) -> pd.DataFra
     return pd.DataFrame(found, columns=["algorithm", "seed", "round", "censored"])
 
 
+def rounds_saved(record: pd.DataFrame, metric: str, threshold: float, baseline: str) -> pd.DataFrame:
+    """Share of the baseline's rounds to a threshold that each algorithm saves, seed by seed.
+
+    A censored run enters as what it proves: the baseline's makes the saving a lower bound, another's an upper one.
+    Where neither arrives nothing is known (nan).
+    """
+    needed = rounds_to(record, metric, threshold).pivot(index="seed", columns="algorithm")
+    count, censored = needed["round"] + 1, needed["censored"].astype(bool)
+    share = 1 - count.div(count[baseline], axis=0)
+    return share.mask(censored.mul(censored[baseline], axis=0)).drop(columns=baseline)
+
+
 def regrouped(record: pd.DataFrame) -> pd.DataFrame:
     """Per algorithm, seed and round: 1 where the clients that were there before are divided in another way, else 0."""
     rows = record[record.client >= 0].drop_duplicates(["algorithm", "seed", "round", "client"])

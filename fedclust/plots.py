@@ -19,7 +19,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Arc
+from matplotlib.patches import Arc, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from fedclust import geometry
@@ -210,6 +210,11 @@ def heat(
     for i, j in np.argwhere(np.array(texts) != ""):
         ink = "white" if dark[i, j] > 0.58 else "black"
         ax.text(j + 0.5, i + 0.5, texts[i][j], size=size, ha="center", va="center", color=ink)
+
+
+def frame(col: int, row: int) -> Rectangle:
+    """A frame around a cell of `heat`."""
+    return Rectangle((col + 0.04, row + 0.04), 0.92, 0.92, fill=False, ec=PALETTE[2], lw=1.6, zorder=3)
 
 
 def arrows(ax: Axes, starts: Any, ends: Any, names: Sequence[str], angles: Sequence[str] = ()) -> None:

@@ -77,7 +77,7 @@ def federation(settings: Settings, seed: int) -> Federation:
 
 def network(settings: Settings, fed: Federation) -> Model:
     kind, rest = named(settings["model"], models, "model")
-    return kind(fed.shape, fed.classes, **rest)
+    return replace(kind(fed.shape, fed.classes, **rest), device=settings.get("train", {}).get("device", "cpu"))
 
 
 def trainer(settings: Settings, model: Model) -> Trainer:
@@ -343,3 +343,11 @@ def stretched(lr: float, momentum: float, full: int, steps: int) -> float:
     """The rate at which `steps` steps from rest lead as far under one gradient as `full` steps do at `lr`."""
     reach = [sum((1 - momentum**k) / (1 - momentum) for k in range(1, n + 1)) for n in (full, steps)]
     return lr * reach[0] / reach[1]
+
+
+def averaged(settings: Settings, seed: int, checkpoint: str | None = None, progress: Progress = None) -> pd.DataFrame:
+    """`train` in short: each metric's mean over the clients. For many rounds with many clients that behave alike."""
+    record = train(settings, seed, checkpoint, progress)
+    means = record.groupby(["algorithm", "seed", "round", "metric"], observed=True).value.mean().reset_index()
+    means.attrs = record.attrs
+    return means
