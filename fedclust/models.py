@@ -25,7 +25,7 @@ class Model:
     """An architecture. `build` must be importable (a function or a partial of one) to travel between processes.
 
     `dense` gives the widths, e.g. (784, 200, 200, 10), if it is a plain ReLU perceptron, for which there are
-    faster ways than its module.
+    faster ways than its module. Predictions are made on `device`, wherever rows and images are kept.
     """
 
     build: Callable[[], nn.Module] = field(repr=False)
@@ -33,6 +33,7 @@ class Model:
     classes: int
     dense: tuple[int, ...] | None = None
     name: str = "custom"
+    device: str = "cpu"
 
     @cached_property
     def layout(self) -> list[tuple[str, tuple[int, ...], int, int]]:
@@ -80,14 +81,14 @@ class Model:
     @torch.no_grad()
     def logits(self, row: Tensor, x: Tensor) -> Tensor:
         """Predictions in evaluation mode, (P,), (B, ...) -> (B, classes)."""
-        x = x.to(row)
+        home, row = row.device, row.to(self.device)
         if self.dense:
-            parts, a = self.split(row), x.flatten(1)
+            parts, a = self.split(row), x.to(row).flatten(1)
             for weight, bias in zip(parts[:-2:2], parts[1:-2:2], strict=True):
                 a = linear(a, weight, bias).relu_()
-            return linear(a, *parts[-2:])
+            return linear(a, *parts[-2:]).to(home)
         net = self.module(row).eval()
-        return torch.cat([net(part) for part in x.split(CHUNK)])
+        return torch.cat([net(part.to(row)).to(home) for part in x.split(CHUNK)])
 
 
 @lru_cache(maxsize=8)
