@@ -110,6 +110,15 @@ def rounds_saved(record: pd.DataFrame, metric: str, threshold: float, baseline: 
     return share.mask(censored.mul(censored[baseline], axis=0)).drop(columns=baseline)
 
 
+def arrivals(record: pd.DataFrame, metric: str, threshold: float) -> pd.DataFrame:
+    """Per algorithm: how many seeds of how many reach the threshold, after how many rounds (median; never = inf)."""
+    needed = rounds_to(record, metric, threshold)
+    needed["count"] = (needed["round"] + 1.0).mask(needed.censored, np.inf)
+    by = needed.groupby("algorithm", observed=True)
+    return pd.DataFrame({"reached": (~needed.censored).groupby(needed.algorithm, observed=True).sum(),
+                         "seeds": by.size(), "rounds": by["count"].median()})  # fmt: skip
+
+
 def regrouped(record: pd.DataFrame) -> pd.DataFrame:
     """Per algorithm, seed and round: 1 where the clients that were there before are divided in another way, else 0."""
     rows = record[record.client >= 0].drop_duplicates(["algorithm", "seed", "round", "client"])

@@ -119,6 +119,27 @@ def build_mlp(widths: tuple[int, ...]) -> nn.Module:
     return nn.Sequential(nn.Flatten(), *dense_layers(widths))
 
 
+def layers(model: Model) -> list[tuple[str, str, int]]:
+    """A model as tables print it: "conv 1", "1 -> 32, 3 x 3" and the number of parameters, layer by layer."""
+    found: list[tuple[str, str, int]] = []
+    convs = 0
+    net = [layer for layer in prototype(model.build).modules() if not list(layer.children())]
+    for layer in net:
+        if isinstance(layer, nn.Conv2d):
+            convs += 1
+            side = " x ".join(map(str, layer.kernel_size))
+            row = f"conv {convs}", f"{layer.in_channels} -> {layer.out_channels}, {side}"
+        elif isinstance(layer, nn.MaxPool2d):
+            row = f"max pooling {convs}", f"{layer.kernel_size} x {layer.kernel_size}"
+        elif isinstance(layer, nn.Linear):
+            name = "output" if layer is net[-1] else f"hidden {1 + sum(n.startswith('hidden') for n, *_ in found)}"
+            row = name, str(layer.out_features)
+        else:
+            continue
+        found.append((*row, sum(w.numel() for w in layer.parameters())))
+    return found
+
+
 def mlp(shape: tuple[int, ...], classes: int, hidden: tuple[int, ...] = (200,)) -> Model:
     """Multi-layer perceptron with ReLU: joint (512, 128), OCFL (64,)."""
     check_widths(hidden=hidden, classes=(classes,))

@@ -35,12 +35,16 @@ class Report:
         self.verdicts: list[dict[str, Any]] = []
         self.folder.mkdir(parents=True, exist_ok=True)
 
+    def uses(self, settings: dict[str, Any]) -> None:
+        """Data that something is made from; `sweep` says it of its trials by itself."""
+        if "data" in settings:
+            data = studies.dataset(settings)
+            self.data[data.name] = {"source": data.source, "sha256": data.sha256, "stand_in": data.stand_in}
+
     def sweep(self, trials: list[Trial]) -> pd.DataFrame:
         """The trials' records; where each came from, and on which data, is kept for `run.json` and the footers."""
         for trial in trials:
-            if "data" in trial.settings:
-                data = studies.dataset(trial.settings)
-                self.data[data.name] = {"source": data.source, "sha256": data.sha256, "stand_in": data.stand_in}
+            self.uses(trial.settings)
         shipped = self.shipped if os.environ.get("FEDCLUST_SHIPPED") == "use" else None
         records = experiments.sweep(trials, jobs=self.p.jobs, backend=self.p.backend, shipped=shipped)
         self.runs += records.attrs["runs"]

@@ -290,7 +290,7 @@ for letter, metric in zip("abc", ("purity", "train_loss", "accuracy")):
 # ## Figures 4d to 4f: MNIST, CNN
 
 # %%
-cnn = report.sweep([trial(lam, s, m="CNN") for s in few for lam in p.few_lambdas])
+cnn = report.sweep([trial(lam, s, m="CNN", rounds=p.cnn_iterations) for s in few for lam in p.few_lambdas])
 for letter, metric in zip("def", ("purity", "train_loss", "accuracy")):
     report.figure(f"fig4{letter}", lines(cnn, metric))
 
