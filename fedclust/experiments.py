@@ -27,6 +27,7 @@ from joblib import Parallel, delayed, parallel_config
 
 LIBRARIES = ("torch", "numpy", "scikit-learn", "opacus")
 ALIKE = ("FedAvg", "CFL", "FedAC", "FedACP")  # methods that are FedAvg until they split
+ATTEMPTS = 3  # at the trials whose worker was lost
 HEARTBEAT = 2.0  # seconds between two words of a running trial
 
 
@@ -77,6 +78,7 @@ def sweep(
     folder = Path(folder) if folder is not None else root() / ".fedclust" / "cache"
     if jobs < 1:
         raise ValueError(f"jobs={jobs}: at least one worker is needed; the number of cores is a good choice")
+    register(backend)
     unique = {trial.identity: trial for trial in trials}
     found: dict[str, dict[str, Any]] = {}
     todo: dict[str, Job] = {}
@@ -87,18 +89,40 @@ def sweep(
             found[identity] = ready
         else:
             todo[identity] = Job(trial, plan, plan.why(), None)
-    with Progress(unique, todo, folder) as progress, backend_config(backend, jobs):
-        for identity, job in todo.items():
-            job.progress = progress.path(identity)
-        work = (delayed(attempt)(family) for family in families(list(todo.values())))
-        for ended in Parallel(n_jobs=jobs, return_as="generator_unordered")(work) if todo else ():
-            for identity, facts in ended:
-                found[identity] = facts
-                progress.finished(identity)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"no record can be kept in {folder} ({error}): make it writable or set FEDCLUST_ROOT") from error
+    with Progress(unique, todo, folder) as progress:
+        for attempts_left in reversed(range(ATTEMPTS)):
+            rest = [job for identity, job in todo.items() if identity not in found]
+            try:
+                spread(rest, jobs if attempts_left else 1, backend, progress, found)  # at last one by one: more memory
+                break
+            except Exception as error:  # not a trial's: those come back as tracebacks; a worker or a node was lost
+                story = f"its worker was lost {ATTEMPTS} times; was there enough memory?\n{error}"
+                if not attempts_left:
+                    found |= {identity: {"traceback": story} for identity in todo if identity not in found}
+                progress.say(f"a worker was lost ({type(error).__name__}): going on with the rest")
     if failed := {i: f for i, f in found.items() if "traceback" in f}:
         stories = "\n\n".join(f"{unique[i].label} seed {unique[i].seed}:\n{f['traceback']}" for i, f in failed.items())
         raise TrialsFailed(f"{len(failed)} of {len(unique)} trials failed (the others are kept):\n{stories}")
     return gather(trials, found)
+
+
+def spread(rest: list["Job"], jobs: int, backend: str, progress: "Progress", found: dict[str, dict[str, Any]]) -> None:
+    """Run the jobs on the workers; what is done goes into `found` at once."""
+    if not rest:
+        return
+    for job in rest:
+        job.progress = progress.path(job.trial.identity)
+    threads = {"inner_max_num_threads": 1} if backend == "loky" else {}
+    with parallel_config(backend=backend, n_jobs=jobs, **threads):
+        work = Parallel(n_jobs=jobs, return_as="generator_unordered")
+        for ended in work(delayed(attempt)(family) for family in families(rest)):
+            for identity, facts in ended:
+                found[identity] = facts
+                progress.finished(identity)
 
 
 def gather(trials: list[Trial], found: dict[str, dict[str, Any]]) -> pd.DataFrame:
@@ -135,18 +159,13 @@ def attempt(family: list["Job"]) -> list[tuple[str, dict[str, Any]]]:
     ended = []
     while going:
         for identity, (job, rounds) in list(going.items()):
-            started = time.perf_counter()
             try:
-                next(rounds)
-            except StopIteration as end:
-                job.seconds += time.perf_counter() - started
-                ended.append((identity, job.keep(end.value)))
+                facts = job.advance(rounds)
             except Exception:
-                ended.append((identity, {"traceback": traceback.format_exc(), "why": job.why}))
-            else:
-                job.seconds += time.perf_counter() - started
-                continue
-            del going[identity]
+                facts = {"traceback": traceback.format_exc(), "why": job.why}
+            if facts is not None:
+                ended.append((identity, facts))
+                del going[identity]
     return ended
 
 
@@ -186,6 +205,17 @@ class Job:
                 if "checkpoint" not in str(error) or not checkpoint.exists():
                     raise
                 checkpoint.unlink()  # damaged: nothing is lost but the time
+
+    def advance(self, rounds: Generator[int, None, pd.DataFrame]) -> dict[str, Any] | None:
+        """One round further; after the last, the facts of the record."""
+        started = time.perf_counter()
+        try:
+            next(rounds)
+        except StopIteration as end:
+            self.seconds += time.perf_counter() - started
+            return self.keep(end.value)
+        self.seconds += time.perf_counter() - started
+        return None
 
     def keep(self, record: pd.DataFrame) -> dict[str, Any]:
         """Write the record and, once it is whole, the facts that make it count."""
@@ -340,8 +370,8 @@ def root() -> Path:
     return here if (here / "papers").is_dir() else Path.cwd()
 
 
-def backend_config(backend: str, jobs: int) -> Any:
-    """joblib's configuration: one thread per worker; a cluster is the same call with another name."""
+def register(backend: str) -> None:
+    """Make a backend known to joblib: a cluster is the same call with another name."""
     if backend == "ray":
         try:
             import ray
@@ -356,8 +386,6 @@ def backend_config(backend: str, jobs: int) -> Any:
         register_ray()
     elif backend not in ("loky", "multiprocessing", "threading", "sequential", "dask"):
         raise ValueError(f"backend={backend!r}: must be loky, ray, dask, multiprocessing, threading or sequential")
-    inner = {"inner_max_num_threads": 1} if backend == "loky" else {}
-    return parallel_config(backend=backend, n_jobs=jobs, **inner)
 
 
 # --- progress --------------------------------------------------------------------------------------------------------

@@ -242,3 +242,61 @@ def test_alter_leaves_the_base_as_it_is():
     changed = experiments.alter(base, {"train.privacy.epsilon": 2, "rounds": 5, "events": {}})
     assert changed == {"train": {"lr": 0.1, "privacy": {"epsilon": 2}}, "rounds": 5, "events": {}}
     assert base["train"]["privacy"]["epsilon"] == 10
+
+
+def test_a_killed_worker_costs_time_only(tmp_path, monkeypatch):
+    """As when memory runs out: a worker is killed from outside in mid-sweep, twice."""
+    import threading
+    import time
+
+    import psutil
+
+    trials = [small(seed, rounds=400) for seed in (0, 1)]
+    killed, done = [], threading.Event()
+
+    def kill():
+        while len(killed) < 2 and not done.wait(0.2):
+            for child in psutil.Process().children(recursive=True):
+                if "LokyProcess" in " ".join(child.cmdline()) and list(tmp_path.glob("cut/progress/*/*")):
+                    child.kill()
+                    killed.append(child.pid)
+                    time.sleep(3)
+                    break
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    record = go(trials, tmp_path / "cut", jobs=2, backend="loky")
+    done.set()
+    thread.join()
+    assert killed
+    same(record, go(trials, tmp_path / "whole"))
+
+
+def test_a_trial_that_always_loses_its_worker_is_reported(tmp_path, monkeypatch):
+    def lost(*_):
+        raise MemoryError("worker gone")
+
+    monkeypatch.setattr(experiments, "attempt", lost)
+    with pytest.raises(TrialsFailed, match=r"(?s)FedAvg seed 0.*worker was lost 3 times.*worker gone"):
+        go([small()], tmp_path)
+
+
+def test_a_full_disk_fails_the_trial_and_keeps_the_others(tmp_path, monkeypatch):
+    real = experiments.write
+
+    def full(path, how):
+        if experiments.Plan.of(small(1), tmp_path).folder == path.parent:
+            raise OSError(28, "No space left on device")
+        real(path, how)
+
+    monkeypatch.setattr(experiments, "write", full)
+    with pytest.raises(TrialsFailed, match=r"(?s)1 of 2 trials failed.*No space left"):
+        go([small(0), small(1)], tmp_path)
+    monkeypatch.undo()
+    assert reasons(go([small(0)], tmp_path))[0][0] is True
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match=r"no record can be kept in .*file.*FEDCLUST_ROOT"):
+        go([small()], tmp_path / "file" / "cache")
