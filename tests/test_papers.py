@@ -191,6 +191,7 @@ def verdict(samples, **test):
         ([0.10, 0.11, 0.12], {"above": 0}, "reproduced"),
         ([0.10, 0.11, 0.12], {"above": 0, "paper": 0.10, "tolerance": 0.05}, "reproduced"),
         ([0.10, 0.11, 0.12], {"above": 0, "paper": 0.50, "tolerance": 0.05}, "direction"),
+        ([1.0, 1.0, 1.0], {"at_least": 0.95, "paper": 0.95, "tolerance": 0.05}, "reproduced"),
         ([0.10, -0.09, 0.12], {"above": 0}, "inconclusive"),
         ([0.11], {"above": 0}, "inconclusive"),  # one seed
         ([-0.10, -0.11, -0.12], {"above": 0}, "not reproduced"),
