@@ -140,12 +140,14 @@ class LocalSGD:
                     add(weights, self.model.split(draw(scratch).to(theta.device)))
                 step.step()
                 step.zero_grad()
-            torch.cat([value.detach().flatten() for value in row], out=out[k])
+            with torch.no_grad():
+                torch._foreach_copy_(self.model.split(out[k]), row)
 
     def optim(self, weights: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
         if self.optimizer == "adam":
             return torch.optim.Adam(weights, lr, weight_decay=self.weight_decay, fused=True)
-        return torch.optim.SGD(weights, lr, self.momentum, weight_decay=self.weight_decay, fused=True)
+        fused = self.momentum > 0  # one pass over memory instead of three; without momentum there is only one
+        return torch.optim.SGD(weights, lr, self.momentum, weight_decay=self.weight_decay, fused=fused)
 
     # ---- stacked: perceptrons, many clients at once
 
