@@ -252,8 +252,9 @@ report.summary("table-extra-ari", pd.DataFrame(summary), "OPTICS after the first
 # ## Figures 5 and 7, tables 3 and 4: FedAvg and OCFL, cluster by cluster
 #
 # Clusters are those after the merge. Their numbers in the paper name the clusters of one run; here they go by OCFL's
-# last accuracy, seed by seed (the order that the printed tables have, but for the CNN on CIFAR-10). Dotted: FedAvg's
-# single model on the same clients. Diamonds: the paper's values after 500 rounds, filled for OCFL.
+# last accuracy, seed by seed (the order that the printed tables have, but for the CNN on CIFAR-10). Lines are means
+# over seeds, whose intervals stand in the tables. Dotted: FedAvg's single model on the same clients. Diamonds: the
+# paper's values after 500 rounds, filled for OCFL.
 
 # %%
 runs = [trial(a, s, d, m, method=methods[d, a]) for s in p.seeds for d, m in panels for a in ("FedAvg", "OCFL")]
@@ -267,7 +268,7 @@ for name, table, d in (("fig5", "table3", "MNIST"), ("fig7", "table4", "CIFAR-10
         for (a, k), part in served[d, m].groupby(level=[0, 1], observed=True):
             frame = part.droplevel([0, 1]).unstack()
             looks[f"{a}, cluster {k}"] = styles[a] | {"color": plots.PALETTE[k % 8]}
-            drawn.setdefault(m, {})[f"{a}, cluster {k}"] = frame
+            drawn.setdefault(m, {})[f"{a}, cluster {k}"] = frame.mean().to_frame().T
             ends[f"Cluster {k}", f"{m} {a}"] = frame.iloc[:, -1]
     numbers = {(c[:3], f"{c[4:]}, {row.lower()}"): value for (row, c), value in paper.printed(table).items()}
     report.figure(name, plots.curves(drawn, printed=numbers, looks=looks, height=2.9, cols=4, sharey=True))
@@ -361,9 +362,10 @@ report.summary("table-extra-attacks", pd.DataFrame(samples), "Clusterers of the 
 # %% [markdown]
 # ### Where does the gain come from?
 #
-# Both data sets, MLP. *Told the labels* is a control: FedAvg's own model, unchanged, which on a client of cluster $C$
-# may only answer labels that somebody in $C$ holds. It knows no more than the clusters tell, and has learned nothing
-# that FedAvg has not. *Alone* has no server: with one label per client, a client that always says its label is right.
+# MLP. *Told the labels* is a control: FedAvg's own model, unchanged, which on a client of cluster $C$ may only answer
+# labels that somebody in $C$ holds. It knows no more than the clusters tell, and has learned nothing that FedAvg has
+# not. *Alone* has no server: with one label per client, a client that always says its label is right. The rest of the
+# table varies, on MNIST, what we had to read into the paper.
 
 # %%
 adam = sgd | {"optimizer": "adam", "momentum": 0.0}
@@ -376,13 +378,16 @@ for d, (_, _, _, _, rate, xi) in use.items():
         "OCFL": {},
         "FedAvg, told the labels": {"task": "restricted"},
         "alone": {"method": {"kind": "LocalOnly"}},
-        "OCFL, no merge": {"method": ocfl | {"merge": None}},
-        "OCFL, merged on parameters": {"method": ocfl | {"merge_on": "parameters"}},
-        "OCFL, cosine metric": {"method": ocfl | {"estimator": optics(xi, "cosine")}},
-        "OCFL, the other xi": {"method": ocfl | {"estimator": optics(0.2 if xi < 0.15 else 0.1)}},
-        "OCFL, Adam": {"method": ocfl | {"pretrain": adam | {"lr": p.lr_alone}}} | by_adam,
-        "FedAvg, Adam": {"method": fedavg} | by_adam,
     }
+    if d == "MNIST":  # how much the readings matter
+        variants |= {
+            "OCFL, no merge": {"method": ocfl | {"merge": None}},
+            "OCFL, merged on parameters": {"method": ocfl | {"merge_on": "parameters"}},
+            "OCFL, cosine metric": {"method": ocfl | {"estimator": optics(xi, "cosine")}},
+            "OCFL, the other xi": {"method": ocfl | {"estimator": optics(0.2 if xi < 0.15 else 0.1)}},
+            "OCFL, Adam": {"method": ocfl | {"pretrain": adam | {"lr": p.lr_alone}}} | by_adam,
+            "FedAvg, Adam": {"method": fedavg} | by_adam,
+        }
     tried = report.sweep([trial(name, s, d, **how) for s in p.seeds for name, how in variants.items()])
     tried = tried[(tried.metric == "accuracy") & (tried["round"] == p.rounds_ocfl - 1)]
     for name in variants:
@@ -438,19 +443,19 @@ report.close()
 # **OPTICS finds the labels, and $\xi$ decides whether it does** (c4, c6, c11). With $\xi = 0.2$, the value of
 # Algorithm 1, nearly every seed is perfect on both data sets. With the 0.1 of fig. 4's caption the ARI depends on the
 # seed: the ten clusters are there, but a part of the clients is declared noise. So the two values the paper prints
-# are not interchangeable, and "not sensitive to input parameters" does not hold. On CIFAR-10 we find *more* than the
-# paper's 0.86 at its own $\xi$. An error that makes clusters better is hard to think of (labels are used for scoring
-# only: a test shuffles them and gets the same run); the likeliest difference are the pixels: without normalisation
-# one run gave about 0.9, ten clusters and a dozen noise points. What *is* sound in the paper's figure is that one
-# local epoch is enough.
+# are not interchangeable; how far apart they are differs so much from seed to seed that three seeds leave c4 and c11
+# open. On CIFAR-10 we find *more* than the paper's 0.86 at its own $\xi$. An error that makes clusters better is hard
+# to think of (labels are used for scoring only: a test shuffles them and gets the same run); the likeliest difference
+# are the pixels: without normalisation one run gave about 0.9, ten clusters and a dozen noise points. What *is* sound
+# in the paper's figure is that one local epoch is enough.
 #
 # **OCFL beats FedAvg cluster by cluster, but look at what the clusters are** (c7, c8). Merged by similarity, the
 # clusters are uneven, and the best one often has a single label, on which a model that always says that label is
-# right. Our control makes the point: FedAvg's own model, merely told which labels a cluster holds, collects a large
-# part of the gain without any training in clusters, and clients that train alone, with no federation at all, are
-# better still. On this benchmark, accuracy on one's own labels rewards small clusters; it does not show that the
-# clusters learned more. Evenness (c8) is measured in the same coin: the gap between clusters says more about how many
-# labels each got than about fairness.
+# right. Our control makes the point: FedAvg's own model, merely told which labels a cluster holds, collects a good
+# part of the gain (less than half of it, for the MLP) without any training in clusters, and clients that train alone,
+# with no federation at all, are better still. On this benchmark, accuracy on one's own labels rewards small clusters;
+# it does not show that the clusters learned more. Evenness (c8) is measured in the same coin: the gap between
+# clusters says more about how many labels each got than about fairness.
 #
 # **The merge needs updates.** On raw parameters, as the text can be read, average linkage leaves one cluster with
 # most of the clients.
@@ -459,5 +464,7 @@ report.close()
 # scale of a few hundredths. In a running federation the cosine of the parameters shows next to nothing; the cosine of
 # the updates shows everything, from the first round on.
 #
-# **Malicious clients are not stripped as a matter of course** (c12). Whether they end apart from the honest depends
-# on the attack and, again, on $\xi$; see the table above, in which OPTICS has company.
+# **Malicious clients do end apart** (c12): the paper is right about OPTICS, though it never looked. But so they do
+# with DBSCAN and HDBSCAN, which also find the ten labels on every seed here and have no $\xi$ to get wrong; k-means,
+# which must put everybody somewhere, keeps nearly all of them among the honest. The case is for density clustering,
+# not for OPTICS among its kind.
