@@ -115,7 +115,7 @@ def source(d, shrink):
     """A data set's settings: the real one, or glyphs with as many classes and colours."""
     name, mean, std, *_ = sets[d]
     classes = {"classes": 47} if d == "EMNIST" else {}
-    glyphs = {"name": "glyphs", "n": 1200, "n_test": 10, "color": d == "CIFAR10"} | classes
+    glyphs = {"name": "glyphs", "n": 600, "n_test": 10, "color": d == "CIFAR10"} | classes
     real = {"name": name} | ({"stand_in": "glyphs"} if d == "EMNIST" else {})
     chosen = {"real": real, "glyphs": glyphs}[p.data] | {"shrink": shrink}
     return chosen | ({"mean": mean, "std": std} if p.normalised else {})
