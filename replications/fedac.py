@@ -113,10 +113,11 @@ report.figure("fig1", fig)
 # definition. Ours places the participants of the round only; every other client is placed when it next takes part, by
 # an update from the model that was split. The numbered deviations are in `papers/fedac.md`.
 #
-# **How the quick tier shrinks the work.** Clients, participation, network and batch size stay. A client's 80 local
-# steps become a few, with the learning rate raised until they lead as far under an unchanging gradient
-# (`studies.stretched`), so that a round moves the model as far as a round of the paper; only the first rounds are
-# run; and fewer images are held out, with $\alpha$ scaled by their number.
+# **How the quick tier shrinks the work.** Clients, participation and network stay. A client's 80 local steps become a
+# few, with the learning rate raised until they lead as far under an unchanging gradient (`studies.stretched`), so that
+# a round moves the model as far as a round of the paper; batches are larger, so that updates do not disagree by mere
+# noise; only the first rounds are run; and fewer images are held out, with $\alpha$ scaled by their number. A table near
+# the end compares both conditions with those at whole size.
 
 # %%
 paper.settings_table(p.tier)
@@ -131,7 +132,7 @@ images = studies.dataset({"data": source})
 tests = round(p.holdout * len(images.y)) or len(images.y_test)
 scale = tests / 10_000 if p.loss == "sum" else 1.0  # alpha is for as many test images as there are
 whole = {"lr": p.lr, "epochs": p.epochs}
-full = p.epochs * int(np.ceil((1 - p.holdout) * len(images.y) / p.clients / p.batch))  # steps of a client and round
+full = p.epochs * int(np.ceil((1 - p.holdout) * len(images.y) / p.clients / paper.at("paper")["batch"]))  # steps
 pace = {"lr": studies.stretched(p.lr, p.momentum, full, p.steps), "steps": p.steps} if p.steps else whole
 gates = {"alpha": p.alpha * scale, "beta": p.beta, "loss": p.loss, "reading": p.reading, "warmup": p.warmup}
 fedavg, fedac = ({"kind": kind, "fraction": p.participation} for kind in ("FedAvg", "FedAC"))
@@ -444,10 +445,11 @@ report.summary("table-extra-readings", pd.DataFrame(summary), caption, 2)
 # Both quantities in the first rounds at the paper's whole local training, beside those of this tier.
 
 # %%
-how = {"rounds": p.check_rounds, "train": {"momentum": p.momentum, "batch": p.batch, **whole}}
-check = report.sweep([trial(case, "whole", s, never, **how) for case in ("two", "four") for s in few])
+printed = paper.at("paper")["batch"]
+how = {"rounds": p.check_rounds, "train": {"momentum": p.momentum, "batch": printed, **whole}}
+check = report.sweep([trial(case, "whole", s, never, **how) for case in ("iid", "two", "four") for s in few])
 rows = []
-for case, part in check.groupby("case"):
+for case, part in check.groupby("case", sort=False):
     for t in range(p.check_rounds):
         pairs = [(plots.by_round(part, what)[t], watched[case][what][t].loc[few]) for what in ("theta", "dloss")]
         rows.append([title[case], t, *(frame.mean() for pair in pairs for frame in pair)])
