@@ -426,11 +426,11 @@ report.close()
 # %% [markdown]
 # ## What we learned
 #
-# **Skew hurts, as the paper says, and the MLP's numbers come out almost to the digit.** That the MLP of table 2 fits,
-# at the printed rate and batch, is what makes the readings of the optimiser and the pixels credible. At three seeds
-# the steps from IID to non-IID and on to non-IID2 are often smaller than the jumps of the last rounds, so single
-# tests of c1 to c3 stay open where the picture is clear; the paper shows one run of one round. Reading one round's
-# accuracy off a curve that jumps by more than the effect is the weak point of table 2.
+# **Skew hurts, as the paper says, and the MLP's numbers come out close to the printed ones.** That the MLP of table 2
+# fits, at the printed rate and batch, is what makes the readings of the optimiser and the pixels credible. At three
+# seeds the steps from IID to non-IID and on to non-IID2 are often smaller than the jumps of the last rounds, so
+# single tests of c1 to c3 stay open where the picture is clear; the paper shows one run of one round. Reading one
+# round's accuracy off a curve that jumps by more than the effect is the weak point of table 2.
 #
 # **The CNN on CIFAR-10 does not learn at the printed rate** (c1, c2). Our bug? The same loop, model code and data
 # give the MLP's numbers, and convolutional training is tested against `torch.optim`. The short rounds of the quick
@@ -447,7 +447,7 @@ report.close()
 # open. On CIFAR-10 we find *more* than the paper's 0.86 at its own $\xi$. An error that makes clusters better is hard
 # to think of (labels are used for scoring only: a test shuffles them and gets the same run); the likeliest difference
 # are the pixels: without normalisation one run gave about 0.9, ten clusters and a dozen noise points. What *is* sound
-# in the paper's figure is that one local epoch is enough.
+# in the paper's figures is that one local epoch is enough (c5): more of them change little, and mostly for the worse.
 #
 # **OCFL beats FedAvg cluster by cluster, but look at what the clusters are** (c7, c8). Merged by similarity, the
 # clusters are uneven, and the best one often has a single label, on which a model that always says that label is
