@@ -36,6 +36,8 @@ mu = None  # of FedProx
 smoothing = None  # s of fig. 6's moving average
 
 # %%
+import itertools
+
 import numpy as np
 import pandas as pd
 import torch
@@ -118,12 +120,9 @@ methods = {
         "ABFA only": {"kind": "ABFA"},
         "plain mean": {"kind": "FedAvg", "weighted": False},
     },
-    "code": {
-        "FedAvg": {"kind": "FedAvg", "weighted": False},
-        "FedProx": {"kind": "FedAvg"},
-        "CAFA": {"kind": "CAFA"} | fixed,
-    },
 }
+methods["code"] = {"FedAvg": {"kind": "FedAvg", "weighted": False}, "FedProx": {"kind": "FedAvg"}}
+methods["code"]["CAFA"] = {"kind": "CAFA"} | fixed
 rivals = ["FedAvg", "FedProx", "CAFA"]
 
 
@@ -144,13 +143,10 @@ def trial(name, seed, profile=p.profile, network=p.network, task="train", **chan
     return Trial(settings | changed, seed, name, {"profile": profile}, task)
 
 
+proxy = " **This is not VGG19**: what follows on training is a proxy, and its verdicts say so."
+proxy = "" if p.network == "vgg19" else proxy
 Markdown(
-    f"**Here:** {names[p.network]}, {p.samples:,} training images, {p.rounds} rounds of {p.epochs} local epochs."
-    + (
-        " **This is not VGG19**: what follows on training is a proxy, and its verdicts say so."
-        if p.network != "vgg19"
-        else ""
-    )
+    f"**Here:** {names[p.network]}, {p.samples:,} training images, {p.rounds} rounds, {p.epochs} local epochs.{proxy}"
 )
 
 # %% [markdown]
@@ -173,10 +169,8 @@ sizes = labels.bincount()
 order = sorted(range(len(fed)), key=lambda i: (-sizes[labels[i]], labels[i], i))
 letters = {c: "ABCDEFGHIJKLMNOPQRST"[n] for n, c in enumerate(dict.fromkeys(labels[order].tolist()))}
 fig, axes = plots.panels(1, 3, height=3.3, width_ratios=(1.35, 1, 1))
-rows = [
-    f"{'▸ ' if i in table.index else ''}{i}  {letters[int(labels[i])]} {int(sizes[labels[i]])}/{len(fed)}"
-    for i in order
-]
+rows = [f"{i}  {letters[int(labels[i])]} {int(sizes[labels[i]])}/{len(fed)}" for i in order]
+rows = [f"▸ {row}" if i in table.index else row for i, row in zip(order, rows, strict=True)]
 plots.heat(axes[0], 100 * frequencies[order], rows, range(fed.classes), xlabel="class", ylabel="client, cluster, $w^K$")
 axes[0].set_title("CBCC: class shares (%)")
 right = one[one.metric == "right"].pivot(index="client", columns="other", values="value")
@@ -187,9 +181,9 @@ for k, (name, said) in enumerate({"CBCC": "$w^K$", "ABFA": "$w^A$", "CAFA": "bot
 axes[2].axvline(1 / len(table), color="black", lw=0.8, ls=":", label="equal")
 axes[2].set_yticks(range(len(table)), table.index)
 axes[2].invert_yaxis()
-axes[2].set(xlabel="share of the mean", ylabel="client", xlim=(0, None))
-axes[2].set_title("CAFA: weights", pad=32)
-axes[2].legend(loc="lower left", bbox_to_anchor=(-0.1, 1.0), ncols=2, columnspacing=0.8, handlelength=1.4)
+axes[2].set(xlabel="share of the mean", ylabel="client", xlim=(0, None), title="CAFA: weights")
+plots.legend(fig)
+report.seeds = p.seeds[:1]
 report.figure("fig1", fig)
 
 # %% [markdown]
@@ -205,6 +199,7 @@ rounded = {
 }
 spread = {(what, m): v[m].groupby("seed").mean() for what, v in rounded.items() for m in ("CBCC", "ABFA", "CAFA")}
 spread = pd.DataFrame(spread)
+report.seeds = p.seeds
 caption = f"Concentration of the weights among the {len(table)} clients of a round, mean over rounds"
 report.summary("table-extra-weights", spread, caption, 2)
 
@@ -436,35 +431,25 @@ verdicts = report.judge(
 claimed = {"best": paper.printed("table5")["FedAvg", "CAFA's gain"]}
 claimed["5"] = paper.printed("table4")["CAFA", fifths[4]] - paper.printed("table4")["FedAvg", fifths[4]]
 fig, axes = plots.panels(1, 2, height=2.4, sharey=True)
-noise = {}
+rows = []
 for ax, pr in zip(axes, methods, strict=True):
-    for k, (what, said_) in enumerate({"best": "best", "5": "last fifth"}.items()):
+    for k, (what, name) in enumerate({"best": "best", "5": "last fifth"}.items()):
         fedavg, gain = measured[pr, "FedAvg"][what], measured[pr, "CAFA"][what] - measured[pr, "FedAvg"][what]
         for x, values, colour in ((k, fedavg - fedavg.mean(), plots.GREY), (k + 2, gain, plots.PALETTE[1])):
             ax.plot(x + np.linspace(-0.15, 0.15, len(values)), 100 * values, "o", color=colour, ms=4)
         ax.plot(k + 2.3, 100 * claimed[what], "D", color="black", mfc="white", ms=5.5)
-        needed = [(1.96 * sd / claimed[what]) ** 2 for sd in (2**0.5 * fedavg.std(), gain.std())]
-        noise[f"profile {pr}, {said_}"] = [
-            fedavg.std(),
-            gain.mean(),
-            gain.std(),
-            claimed[what],
-            *np.ceil(needed).astype(object),
-        ]
+        row = {"": f"profile {pr}, {name}", "FedAvg: sd over seeds": fedavg.std(), "CAFA's gain": gain.mean()}
+        row |= {"its sd": gain.std(), "claimed gain": claimed[what]}
+        for paired, sd in {"unpaired": 2**0.5 * fedavg.std(), "paired": gain.std()}.items():
+            row[f"runs needed, {paired}"] = int(np.ceil((1.96 * sd / claimed[what]) ** 2))
+        rows.append(row)
     ax.axhline(0, color="black", lw=0.8)
     ax.set_xticks(range(4), ["FedAvg alone:\nbest", "last\nfifth", "CAFA - FedAvg:\nbest", "last\nfifth"])
     ax.set(title=f"profile {pr}", ylabel="accuracy (points)" if ax is axes[0] else "")
-report.figure(
-    "fig-extra-noise",
-    fig,
-    "Seeds of FedAvg around their mean, and CAFA's gain seed by seed; diamonds: the paper's gain",
-)
-columns_ = ["FedAvg: sd over seeds", "CAFA's gain", "its sd", "claimed gain", "runs needed, unpaired", "paired"]
-noise = pd.DataFrame(noise, index=columns_).T.rename_axis("").reset_index()
-noise[columns_[4:]] = noise[columns_[4:]].astype(int)
-report.table(
-    "table-extra-noise", noise, "Seeds needed until a gain of the claimed size leaves a 95 % interval around 0"
-)
+caption = "Seeds of FedAvg around their mean, and CAFA's gain seed by seed; diamonds: the paper's gain"
+report.figure("fig-extra-noise", fig, caption)
+caption = "Runs of each method needed until a gain of the claimed size stands out of the noise (95 % interval)"
+report.table("table-extra-noise", pd.DataFrame(rows), caption)
 jumps = measured[p.profile, "FedAvg"]["jumps"].mean()
 Markdown(f"From one round to the next FedAvg's accuracy moves by {100 * jumps:.1f} points on average.")
 
@@ -479,34 +464,13 @@ for pr, how in {"paper": p.clusters or None, "code": p.asked}.items():
     for s in p.seeds:
         v = cafa.class_frequencies(studies.federation(trial("CAFA", s, pr).settings, s))
         labels = cafa.cbcc(v, how, s)
-        top, sizes = cafa.iid(labels), labels.bincount()
-        held = [float((part > 0).sum(1).double().mean()) for part in (v[top], v[~top])]
-        together = int((v[top] > 0).any(0).sum())
-        rows.append(
-            [
-                pr,
-                s,
-                len(sizes),
-                f"{int(top.sum())} of {len(v)}",
-                *held,
-                together,
-                f"{int(sizes.max())} : {int(sizes.min())}",
-            ]
-        )
-heads = [
-    "profile",
-    "seed",
-    "clusters",
-    "largest cluster",
-    "classes per client there",
-    "elsewhere",
-    "classes there in all",
-]
-report.table(
-    "table-extra-largest",
-    pd.DataFrame(rows, columns=[*heads, "heaviest : lightest"]),
-    "The cluster that is called IID in the training splits",
-)
+        top, sizes, held = cafa.iid(labels), labels.bincount(), v > 0
+        row = {"profile": pr, "seed": s, "clusters": len(sizes), "largest cluster": f"{top.sum()} of {len(v)}"}
+        row |= {"classes per client there": held[top].sum(1).double().mean().item()}
+        row |= {"elsewhere": held[~top].sum(1).double().mean().item(), "in all there": int(held[top].any(0).sum())}
+        rows.append(row | {"heaviest : lightest": f"{sizes.max()} : {sizes.min()}"})
+caption = "The cluster that is called IID in the training splits, and how many classes its clients hold"
+report.table("table-extra-largest", pd.DataFrame(rows), caption)
 
 # %% [markdown]
 # ## Beyond the paper
@@ -518,12 +482,9 @@ report.table(
 # %%
 report.seeds = list(range(p.cbcc_seeds))
 ways = {0: "by silhouette", p.asked: f"k = {p.asked}"}
-cells = {
-    (f"{n} + {m}", f"{said[g]}, {way}"): scored[g, (n, m), k]["F1"]
-    for n, m in cases + few
-    for g in generators
-    for k, way in ways.items()
-}
+cells = {}
+for (n, m), g, (k, way) in itertools.product(cases + few, generators, ways.items()):
+    cells[f"{n} + {m}", f"{said[g]}, {way}"] = scored[g, (n, m), k]["F1"]
 report.summary("table-extra-few", pd.DataFrame(cells), "F1 of the clients taken for IID (IID + others)", 2)
 
 # %% [markdown]
@@ -535,50 +496,36 @@ report.summary("table-extra-few", pd.DataFrame(cells), "F1 of the clients taken 
 # %%
 report.seeds = p.seeds
 narrow = {"model": kinds["vgg19"] | {"width": p.narrow_width}, "rounds": p.narrow_rounds}
-checks = {"cnn": (p.check_rounds, {}, p.seeds), "vgg19": (p.narrow_rounds, narrow, p.seeds[:1])}
-checks = {net: (n, {"rounds": n} | how, who) for net, (n, how, who) in checks.items() if n}
-titles = {
-    "cnn": "convolutional network",
-    "vgg19": f"VGG19 x {p.narrow_width:g}, one seed:\nno ordering claim at this size",
-}
-panels, cells = {}, {}
-for net, (_, how, who) in checks.items():
-    run = report.sweep([trial(m, s, "paper", net, **how) for s in who for m in ("FedAvg", "CAFA")])
-    panels[titles[net]] = {m: plots.by_round(run[run.algorithm == m]) for m in ("FedAvg", "CAFA")}
-if panels:
-    fig = plots.curves(panels, width=plots.WIDTH if len(panels) > 1 else 4.4)
-    for ax in fig.axes:
-        ax.set_ylim(0, 0.5)
-    report.figure("fig-extra-network", fig, "FedAvg and CAFA with other networks, profile paper")
-    pair = {m: frame.iloc[:, -max(p.check_rounds // 5, 1) :].mean(axis=1) for m, frame in panels[titles["cnn"]].items()}
-    cells = {("last fifth", m): x for m, x in pair.items()} | {("last fifth", "gain"): pair["CAFA"] - pair["FedAvg"]}
-    report.summary("table-extra-network", pd.DataFrame(cells), f"Convolutional network, {p.check_rounds} rounds")
+pair = [trial(m, s, "paper", "cnn", rounds=p.check_rounds) for s in p.seeds for m in ("FedAvg", "CAFA")]
+small = [trial(m, p.seeds[0], "paper", "vgg19", **narrow) for m in ("FedAvg", "CAFA")]
+panels = {"convolutional network": pair, f"VGG19 x {p.narrow_width:g}, one seed: no ordering claim": small}
+for title, trials in panels.items():
+    run = report.sweep(trials)
+    panels[title] = {m: plots.by_round(part) for m, part in run.groupby("algorithm", observed=True, sort=False)}
+fig = plots.curves(panels, sharey=True)
+for ax in fig.axes:
+    ax.set_ylim(0, 0.5)
+report.figure("fig-extra-network", fig, "FedAvg and CAFA with other networks, profile paper")
+tail = max(p.check_rounds // 5, 1)
+cells = {("last fifth", m): frame.iloc[:, -tail:].mean(axis=1) for m, frame in panels["convolutional network"].items()}
+cells["last fifth", "gain"] = cells["last fifth", "CAFA"] - cells["last fifth", "FedAvg"]
+report.summary("table-extra-network", pd.DataFrame(cells), f"Convolutional network, {p.check_rounds} rounds")
 
 # %% [markdown]
 # ## What it cost
 #
-# CAFA's clients send their models to each other: $m(m - 1)$ transfers per round on top of FedAvg's $2m$. The last column
-# is what that means for the paper's network and rounds.
+# CAFA's clients send their models to each other: $m(m - 1)$ transfers per round on top of FedAvg's $2m$. The last
+# column is what that means for the paper's network and rounds.
 
 # %%
-paid = ran[(ran.profile == p.profile) & (ran.client == -1) & ran.metric.isin(["down", "up", "bytes"])]
-paid = (
-    paid.groupby(["algorithm", "seed", "metric"], observed=True)
-    .value.sum()
-    .unstack()
-    .groupby(level=0, observed=True)
-    .mean()
-)
-sent = (paid.down + paid.up) / p.rounds
-full = fc.models.vgg19().size * 4 * sent * paper.settings["rounds"]["value"] / 1e9
-paid = pd.DataFrame(
-    {"models down": paid.down, "models up": paid.up, "MB here": paid.bytes / 1e6, "GB at the paper's size": full}
-)
-report.table(
-    "table-extra-cost",
-    paid.loc[list(own)].reset_index(names="method"),
-    f"Traffic of {p.rounds} rounds, mean over seeds; run times are in run.json",
-)
+paid = ran[(ran.profile == p.profile) & (ran.client == -1)]
+paid = paid.groupby(["algorithm", "seed", "metric"], observed=True).value.sum()
+paid = paid.groupby(level=[0, 2], observed=True).mean().unstack().loc[list(own)]
+every = fc.models.vgg19().size * 4 * paper.settings["rounds"]["value"] / p.rounds / 1e9
+costs = pd.DataFrame({"models down": paid.down.astype(int), "models up": paid.up.astype(int)})
+costs = costs.assign(**{"MB here": paid.bytes / 1e6, "GB at the paper's size": (paid.down + paid.up) * every})
+caption = f"Traffic of {p.rounds} rounds, mean over seeds; run times are in run.json"
+report.table("table-extra-cost", costs.reset_index(names="method"), caption)
 report.close()
 
 # %% [markdown]
