@@ -12,7 +12,7 @@ READY := $(VENV)/.ready
 
 ##@ Set-up and checks
 
-.PHONY: help setup lint format test bench data clean
+.PHONY: help setup lint format test bench bench-peers data clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' \
@@ -48,6 +48,9 @@ test: $(READY) ## all tests, two at a time
 
 bench: $(READY) ## speed, as ratios to the plain PyTorch loop
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -o addopts= -o python_files='bench_*.py' tests/benchmarks -s
+
+bench-peers: $(READY) ## beside other simulators, each in an environment of its own: an hour (ARGS="--help")
+	$(BIN)/python -m tests.benchmarks.run $(ARGS)
 
 data: $(READY) ## fetch and check the real data sets
 	$(BIN)/fedclust data

@@ -1,0 +1,181 @@
+"""Work that no peer offers, against the loop one would write without us: W3 joint decisions, W5 VGG19, W6 private DCFL.
+
+Ways of one workload take turns; what counts is the median of one thread's wall time.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fedclust.algorithms import DCFL
+from fedclust.decision import chosen_step, decisions, losses
+from fedclust.federation import Federation
+from fedclust.models import ChannelsLast, Model, cnn, mlp, vgg19
+from fedclust.privacy import DPSGD
+from fedclust.rng import stream
+from fedclust.training import LocalSGD
+
+GREY = (1, 28, 28)
+Ways = dict[str, Callable[[], object]]
+
+
+def interleaved(ways: Ways, repeats: int) -> dict[str, list[float]]:
+    """Seconds of every repetition, the ways taking turns; one round before them does not count."""
+    spent: dict[str, list[float]] = {name: [] for name in ways}
+    for repeat in range(repeats + 1):
+        for name, way in ways.items():
+            start = time.perf_counter()
+            way()
+            if repeat:
+                spent[name].append(time.perf_counter() - start)
+    return spent
+
+
+def medians(spent: dict[str, list[float]]) -> dict[str, float]:
+    return {name: statistics.median(times) for name, times in spent.items()}
+
+
+def clients(n: int, size: int, shape: tuple[int, ...], classes: int) -> Federation:
+    draw = stream(0, "bench")
+    data = [
+        (torch.randn(size, *shape, generator=draw), torch.randint(classes, (size,), generator=draw)) for _ in range(n)
+    ]
+    tests = [(x[:1], y[:1]) for x, y in data]
+    return Federation.stack({"train": data, "test": tests}, group=torch.zeros(n, dtype=torch.long), classes=classes)
+
+
+def usual(model: Model, row: Tensor | None = None) -> nn.Module:
+    """The module as one writes it: convolution, ReLU, pooling, in the default memory layout."""
+    net = model.build() if row is None else model.module(row)
+    layers = [layer for layer in net if not isinstance(layer, ChannelsLast)]
+    for i, (a, b) in enumerate(pairwise(layers)):
+        if isinstance(a, nn.MaxPool2d) and isinstance(b, nn.ReLU):
+            layers[i], layers[i + 1] = b, a
+    return nn.Sequential(*layers).to(memory_format=torch.contiguous_format)
+
+
+def joint(devices: int = 80, k: int = 4, batch: int = 64, gradients: bool = True) -> Ways:
+    """W3: every device scores every model on its batch, takes the best, makes a step from it; models are averaged."""
+    model, draw = mlp(GREY, 8, (512, 128)), stream(0, "bench")
+    rows = torch.stack([model.init(0, j) for j in range(k)])
+    directions = 0.01 * torch.randn(rows.shape, generator=draw)
+    x, y = torch.randn(devices, batch, *GREY, generator=draw), torch.randint(8, (devices, batch), generator=draw)
+    data = x, y, torch.ones(devices, batch, dtype=torch.bool)
+    modules, found = [model.module(row) for row in rows], {}
+
+    def loop() -> None:
+        score, returned = torch.empty(devices, k), [torch.zeros_like(row) for row in rows]
+        for i in range(devices):
+            for j, net in enumerate(modules):
+                net.zero_grad()
+                with torch.set_grad_enabled(gradients):
+                    loss = cross_entropy(net(x[i]), y[i])
+                score[i, j] = -loss.detach()
+                if gradients:
+                    loss.backward()
+                    gradient = torch.cat([w.grad.flatten() for w in net.parameters()])
+                    cosine = torch.cosine_similarity(-gradient, directions[j], dim=0)
+                    score[i, j] = 0.2 * cosine - 0.8 * loss.detach()
+            j = int(score[i].argmax())
+            own = model.module(rows[j])
+            step = torch.optim.SGD(own.parameters(), 0.1)
+            cross_entropy(own(x[i]), y[i]).backward()
+            step.step()
+            returned[j] += model.row(own)
+        choice = found["loop"] = score.argmax(1)
+        torch.stack([r / (choice == j).sum().clamp_min(1) for j, r in enumerate(returned)])
+
+    def ours() -> None:
+        if gradients:
+            loss, dot, norm = decisions(model, rows, directions, *data)
+            choice = (0.2 * -dot / (norm * directions.norm(dim=1)) - 0.8 * loss).argmax(1)
+        else:
+            choice = losses(model, rows, *data).argmin(1)
+        found["ours"] = choice
+        chosen_step(model, rows, choice, *data, 0.1)
+
+    loop(), ours()
+    assert torch.equal(found["loop"], found["ours"]), "both ways must choose the same models"
+    return {"plain loop": loop, "fedclust": ours}
+
+
+def vgg(samples: int = 64, width: float = 1.0) -> Ways:
+    """W5: an epoch of one client on VGG19 with batch norm, batch 32."""
+    fed, model = clients(1, samples, (3, 32, 32), 10), vgg19(width=width)
+    train, net = LocalSGD(model, lr=0.05, batch=32), usual(model)
+    start = model.init(0)[None]
+
+    def loop() -> None:
+        step = torch.optim.SGD(net.train().parameters(), 0.05)
+        for batch in torch.randperm(samples, generator=stream(0, "order")).split(32):
+            step.zero_grad()
+            cross_entropy(net(fed.x[0][batch]), fed.y[0][batch]).backward()
+            step.step()
+
+    def ours(train: LocalSGD) -> Callable[[], object]:
+        return lambda: train(start, fed, torch.arange(1), 0, 0)
+
+    return {"plain loop": loop, "fedclust": ours(train), "fedclust, bfloat16": ours(replace(train, autocast=True))}
+
+
+def private(model: Model, n: int, size: int, batch: int, momentum: float = 0.0) -> Ways:
+    """W6: a round of DCFL, every client trained with DP-SGD. Opacus' wrappers are made once, not in every round."""
+    from opacus import GradSampleModule
+    from opacus.optimizers import DPOptimizer
+
+    fed = clients(n, size, model.shape, model.classes)
+    train = DPSGD(model, lr=0.05, batch=batch, momentum=momentum, noise_multiplier=1.0)
+    method, theta = DCFL(train), model.init(0)
+    state = method.init(theta, fed, 0)
+
+    def opacus() -> None:
+        ends = []
+        for i in range(n):
+            with torch.no_grad():
+                for w, value in zip(net.parameters(), usual(model, theta).parameters(), strict=True):
+                    w.copy_(value)
+            step = DPOptimizer(
+                torch.optim.SGD(wrapped.parameters(), 0.05, momentum), noise_multiplier=1.0, max_grad_norm=1.0,
+                expected_batch_size=batch, generator=stream(0, "noise", i),
+            )  # fmt: skip
+            drawn = torch.rand(math.ceil(size / batch), size, generator=stream(0, "batches", i)) < batch / size
+            for chosen in drawn:
+                step.zero_grad()
+                cross_entropy(wrapped(fed.x[i][chosen]), fed.y[i][chosen]).backward()
+                step.step()
+            ends.append(torch.cat([w.detach().flatten() for w in net.parameters()]))
+        replace(method, train=Returned(train, torch.stack(ends))).step(state, fed, 0, 0)
+
+    net = usual(model)
+    wrapped = GradSampleModule(net.train())
+    return {"Opacus in a loop": opacus, "fedclust": lambda: method.step(state, fed, 0, 0)}
+
+
+class Returned:
+    """A trainer whose work was done elsewhere."""
+
+    def __init__(self, train: DPSGD, ends: Tensor):
+        self.model, self.ends = train.model, ends
+
+    def __call__(self, *_: object) -> Tensor:
+        return self.ends
+
+
+def all_ways(small: bool = False) -> dict[str, Ways]:
+    """Every workload; `small` only shows that it runs."""
+    perceptron, net = mlp(GREY, 10, (200, 200)), cnn(GREY, 47, (6, 16), 5, "each", (256,))
+    devices, width, n, size, batch = (8, 1 / 16, 4, 64, 32) if small else (80, 1.0, 16, 800, 100)
+    return {
+        "W3": joint(devices),
+        "W3 IFCA": joint(devices, gradients=False),
+        "W5": vgg(width=width),
+        "W6": private(perceptron, n, min(size, 480), 10),
+        "W6 CNN": private(net, n, size, batch, 0.9),
+    }

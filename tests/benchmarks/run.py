@@ -1,0 +1,176 @@
+"""make bench-peers: the same work by everyone, in turns, on one core and on all; tables and a figure in figures/bench/.
+
+Every repetition of a peer is a process of its own. Its first and last round do not count (compiling, evaluating).
+On one core a process is pinned to it. On all cores there is one such process per core at the same time, as in a sweep
+over seeds; a peer that spreads one run over the cores by itself does that. A time is seconds per round and run.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedclust.experiments import write
+from fedclust.matmul import is_single_precision, setting
+from tests.benchmarks import growth, loops, report
+from tests.benchmarks.environments import HERE, PEERS, SCRIPTS, Missing, python
+from tests.benchmarks.workloads import WORK, Workload
+
+CORES = sorted(os.sched_getaffinity(0))
+LIMIT = 900  # seconds a process may take
+
+
+def measured(name: str, work: Workload, folder: Path, everywhere: bool) -> dict[str, Any]:
+    """One repetition: seconds per round and run, accuracy after the last round."""
+    peer, interpreter = PEERS[name], python(name)
+    data, settings = work.write(folder)
+    places = [CORES] if everywhere and peer.spreads else [[core] for core in (CORES if everywhere else CORES[:1])]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPTS.parents[2])}
+    command = [str(interpreter), str(SCRIPTS / f"{peer.script}.py"), str(data), str(settings)]
+    runs = [
+        subprocess.Popen(["taskset", "-c", ",".join(map(str, cores)), *command], cwd=folder, env=environment,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for cores in places
+    ]  # fmt: skip
+    found = []
+    for run in runs:
+        try:
+            out, err = run.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            for other in runs:
+                other.kill()
+            raise Missing(f"took more than {LIMIT} s") from None
+        lines = [line.removeprefix("RESULT ") for line in out.splitlines() if line.startswith("RESULT ")]
+        if not lines:
+            raise Missing(f"does not run: {(err.strip().splitlines() or ['no output'])[-1][:200]}")
+        found.append(json.loads(lines[-1]))
+    rates = [1 / statistics.median(one["seconds"][1:-1]) for one in found]
+    return {"seconds": 1 / sum(rates), "accuracy": found[0]["accuracy"], "version": found[0]["version"]}
+
+
+def against_peers(names: list[str], work: dict[str, Workload], repeats: int) -> list[dict[str, Any]]:
+    """Everyone in turns: a row per peer, workload, setting and repetition."""
+    rows: list[dict[str, Any]] = []
+    for title, one in work.items():
+        missing: dict[str, str] = {}
+        for repeat in range(repeats):
+            for everywhere in (False, True):
+                for name in names:
+                    if name in missing or (one.only and name not in one.only):
+                        continue
+                    about = {
+                        "workload": title,
+                        "peer": name,
+                        "cores": len(CORES) if everywhere else 1,
+                        "repeat": repeat,
+                    }
+                    try:
+                        found = measured(name, one, HERE / "work" / title, everywhere)
+                    except Missing as error:
+                        missing[name], found = str(error), {"error": str(error)}
+                    rows.append(about | found)
+                    say(about | found)
+    return rows
+
+
+def against_loops(repeats: int, small: bool) -> list[dict[str, Any]]:
+    """What no peer offers, in this process on one thread."""
+    rows = []
+    for title, ways in loops.all_ways(small).items():
+        for name, times in loops.interleaved(ways, repeats).items():
+            rows += [
+                {"workload": title, "peer": name, "cores": 1, "repeat": i, "seconds": s} for i, s in enumerate(times)
+            ]
+        say(rows[-1])
+    return rows
+
+
+def figure(repeats: int) -> list[dict[str, Any]]:
+    """W7: DCFL's figure 4 with two workers, 3 methods x 3 seeds, every client evaluated in every round."""
+    from tests.benchmarks.workloads import whole_figure
+
+    return [{"workload": "W7", "peer": "fedclust, whole figure", "cores": len(CORES), "repeat": i,
+             "seconds": whole_figure(len(CORES))} for i in range(repeats)]  # fmt: skip
+
+
+def limits() -> dict[str, float]:
+    """What this machine's processor and memory can do: one thread, best of some repetitions."""
+    a, b, out = (torch.randn(1024, 1024) for _ in range(3))
+    small, large = torch.zeros(2 << 20), torch.zeros(100 << 20)  # 8 MB: in the cache; 400 MB: in memory
+
+    def rate(amount: float, work: Callable[[], object], repeats: int = 20) -> float:
+        return amount / min(loops.interleaved({"": work}, repeats)[""]) / 1e9
+
+    flop = 2 * 1024**3
+    found = {"default_gflops": rate(flop, lambda: torch.mm(a, b, out=out))}
+    with setting("bf16"):
+        found["fast_gflops"] = rate(flop, lambda: torch.mm(a, b, out=out))
+    found["cache_gbs"] = rate(2 * small.nbytes, lambda: small.add_(1.0))
+    found["memory_gbs"] = rate(2 * large.nbytes, lambda: large.add_(1.0), 5)
+    return found
+
+
+def machine() -> dict[str, Any]:
+    names = [
+        line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
+    ]
+    flags = Path("/proc/cpuinfo").read_text()
+    return {
+        "processor": names[0] if names else platform.processor(), "cores": len(CORES),
+        "instructions": ", ".join(name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in flags),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "python": platform.python_version(), "torch": torch.__version__, "date": str(date.today()),
+        "fast_kernel": is_single_precision(), "load_before": round(os.getloadavg()[0], 2),
+    }  # fmt: skip
+
+
+def say(row: dict[str, Any]) -> None:
+    print(json.dumps(row), file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    ask = argparse.ArgumentParser(description=__doc__)
+    ask.add_argument("--peers", nargs="*", default=list(PEERS), help="some of: " + ", ".join(PEERS))
+    ask.add_argument("--workloads", nargs="*", default=[*WORK, "loops", "figure", "growth"])
+    ask.add_argument("--repeats", type=int, default=5)
+    ask.add_argument("--small", action="store_true", help="tiny sizes: shows that everything runs; writes to build/")
+    given = ask.parse_args()
+    torch.set_num_threads(1)
+    raw = HERE / ("small.json" if given.small else "results.json")
+    kept = json.loads(raw.read_text()) if raw.exists() else {"rows": [], "growth": []}
+    work = {n: w.tiny() if given.small else w for n, w in WORK.items() if n in given.workloads}
+    done = {"machine": machine(), "limits": limits(), "rows": [], "growth": kept["growth"]}
+    started = time.perf_counter()
+    rows = against_peers(given.peers, work, given.repeats)
+    if "loops" in given.workloads:
+        rows += against_loops(given.repeats, given.small)
+    if "figure" in given.workloads:
+        rows += figure(1)
+    fresh = {(row["workload"], row["peer"]) for row in rows}
+    done["rows"] = [row for row in kept["rows"] if (row["workload"], row["peer"]) not in fresh] + rows
+    if "growth" in given.workloads:
+        done["growth"] = []
+        for kind, values in (growth.POINTS | {"shares": (1000,)}).items():
+            for value in values[:2] if given.small else values:
+                done["growth"].append({"kind": kind, "value": value} | growth.measure(kind, value))
+                say(done["growth"][-1])
+    done["machine"] |= {
+        "load_after": round(os.getloadavg()[0], 2),
+        "minutes": round((time.perf_counter() - started) / 60, 1),
+    }
+    write(raw, lambda path: path.write_text(json.dumps(done, indent=1)))
+    report.main(done, HERE / "small" if given.small else HERE.parents[1] / "figures" / "bench")
+
+
+if __name__ == "__main__":
+    main()
