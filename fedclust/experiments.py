@@ -10,6 +10,7 @@ import inspect
 import json
 import multiprocessing
 import os
+import socket
 import sys
 import time
 import traceback
@@ -100,6 +101,8 @@ def sweep(
                 spread(rest, jobs if attempts_left else 1, backend, progress, found)  # at last one by one: more memory
                 break
             except Exception as error:  # not a trial's: those come back as tracebacks; a worker or a node was lost
+                kept = {job.trial.identity: job.plan.facts() for job in rest}  # what was done before that
+                found |= {identity: {**facts, "reused": False} for identity, facts in kept.items() if facts}
                 story = f"its worker was lost {ATTEMPTS} times; was there enough memory?\n{error}"
                 if not attempts_left:
                     found |= {identity: {"traceback": story} for identity in todo if identity not in found}
@@ -118,7 +121,8 @@ def spread(rest: list["Job"], jobs: int, backend: str, progress: "Progress", fou
         job.progress = progress.path(job.trial.identity)
     threads = {"inner_max_num_threads": 1} if backend == "loky" else {}
     with parallel_config(backend=backend, n_jobs=jobs, **threads):
-        work = Parallel(n_jobs=jobs, return_as="generator_unordered")
+        streams = backend in ("loky", "threading", "sequential")  # the others hand everything back at the end
+        work = Parallel(n_jobs=jobs, return_as="generator_unordered" if streams else "list")
         for ended in work(delayed(attempt)(family) for family in families(rest)):
             for identity, facts in ended:
                 found[identity] = facts
@@ -208,13 +212,13 @@ class Job:
 
     def advance(self, rounds: Generator[int, None, pd.DataFrame]) -> dict[str, Any] | None:
         """One round further; after the last, the facts of the record."""
-        started = time.perf_counter()
+        started = time.process_time()  # not the clock on the wall: other jobs may be running
         try:
             next(rounds)
         except StopIteration as end:
-            self.seconds += time.perf_counter() - started
+            self.seconds += time.process_time() - started
             return self.keep(end.value)
-        self.seconds += time.perf_counter() - started
+        self.seconds += time.process_time() - started
         return None
 
     def keep(self, record: pd.DataFrame) -> dict[str, Any]:
@@ -380,8 +384,11 @@ def register(backend: str) -> None:
             raise ValueError("backend='ray' needs the extra: pip install 'fedclust[ray]'") from error
         address = os.environ.get("RAY_ADDRESS")
         try:
+            if address and ":" in address:  # Ray itself would wait for long
+                host, port = address.rsplit(":", 1)
+                socket.create_connection((host, int(port)), timeout=10).close()
             ray.init(address=address, ignore_reinit_error=True, log_to_driver=False)
-        except ConnectionError as error:
+        except (OSError, ValueError) as error:
             raise ValueError(f"no Ray cluster answers at {address!r}: start it with `ray start --head`") from error
         register_ray()
     elif backend not in ("loky", "multiprocessing", "threading", "sequential", "dask"):
