@@ -279,7 +279,8 @@ for ax, (metric, label) in zip(axes, (("clusters", "number of clusters"), ("dunn
         mean = plots.by_round(distances[distances.algorithm == kind], metric).mean()
         ax.plot(mean.index, mean, label=kind, markevery=(2 * k, 12), **plots.look(k))
     plots.round_axis(ax, label)
-axes[0].set_ylim(0, n)
+axes[0].set_ylim(bottom=0)
+axes[0].locator_params(axis="y", integer=True)
 axes[1].set_yscale("log")
 axes[1].axhline(1, color="black", lw=0.8)
 plots.legend(fig)
@@ -332,7 +333,7 @@ report.table("table-extra-distances", ranks, "Rank correlation of DCFL's distanc
 # excludes the claim.
 
 # %%
-early = metrics.final_and_average(main[main["round"] < p.rounds // 6])
+early = metrics.final_and_average(main[main["round"] < max(1, p.rounds // 6)])
 measures = pd.DataFrame({"omega_least_rise": rise, "omega_cosine_gap": gap}, index=pd.Index(p.seeds, name="seed"))
 for name in federated:
     low, values = name.lower(), table1[name]
