@@ -114,10 +114,10 @@ report.figure("fig1", fig)
 # an update from the model that was split. The numbered deviations are in `papers/fedac.md`.
 #
 # **How the quick tier shrinks the work.** Clients, participation and network stay. A client's 80 local steps become a
-# few, with the learning rate raised until they lead as far under an unchanging gradient (`studies.stretched`), so that
-# a round moves the model as far as a round of the paper; batches are larger, so that updates do not disagree by mere
-# noise; only the first rounds are run; and fewer images are held out, with $\alpha$ scaled by their number. A table near
-# the end compares both conditions with those at whole size.
+# few, with the learning rate raised until they lead as far under an unchanging gradient (`studies.stretched`), so
+# that a round moves the model as far as a round of the paper; batches are larger, so that updates do not disagree by
+# mere noise; only the first rounds are run; and fewer images are held out, with $\alpha$ scaled by their number. A
+# table near the end compares both conditions with those at whole size.
 
 # %%
 paper.settings_table(p.tier)
@@ -155,7 +155,9 @@ def trial(case, label, seed, method=None, *, task="train", **settings):
 
 
 of = {case: few if case == "three" else p.seeds for case in cases}
-trials = [trial(c, m, s, how) for c in cases for s in of[c] for m, how in (methods | {"watched": never}).items()]
+last = {case: p.side_rounds if case == "three" else p.rounds for case in cases}
+kinds = (methods | {"watched": never}).items()
+trials = [trial(c, m, s, how, rounds=last[c]) for c in cases for s in of[c] for m, how in kinds]
 runs = dict(iter(report.sweep(trials).groupby(["case", "algorithm"], observed=True)))
 
 # %% [markdown]
@@ -232,18 +234,23 @@ curves("fig-extra-3clusters", "three", [*methods], "accuracy")
 # the same). A run that never splits has its number of rounds in *first split*. A message is one model, down or up.
 
 # %%
+def wobble(frame):
+    """Standard deviation around the straight line through the last quarter of the rounds."""
+    tail = frame.iloc[:, -max(4, frame.shape[1] // 4) :]
+    return (tail - [np.polyval(np.polyfit(tail.columns, y, 1), tail.columns) for y in tail.to_numpy()]).std(axis=1, ddof=0)
+
+
 def measured(run):
     """One row per seed."""
     acc, server = plots.by_round(run), run[run.client == -1]
     sums = server.groupby(["seed", "metric"], observed=True).value.sum().unstack()
-    tail = acc.iloc[:, -max(4, p.rounds // 4) :]
-    line = np.stack([np.polyval(np.polyfit(tail.columns, y, 1), tail.columns) for y in tail.to_numpy()])
     split = plots.by_round(run, "splits").reindex_like(acc).fillna(0) > 0
     return pd.DataFrame({
-        "final accuracy": acc.iloc[:, -max(1, p.rounds // 10) :].mean(axis=1),
-        "wobble": (tail - line).std(axis=1, ddof=0),
+        "final accuracy": acc.iloc[:, -max(1, acc.shape[1] // 10) :].mean(axis=1),
+        "wobble": wobble(acc),
+        "loss wobble": wobble(plots.by_round(run, "loss")),
         "ARI": plots.by_round(run, "ari").iloc[:, -1],
-        "first split": split.idxmax(axis=1).where(split.any(axis=1), p.rounds),
+        "first split": split.idxmax(axis=1).where(split.any(axis=1), acc.shape[1]),
         "last split": split.T[::-1].idxmax().where(split.any(axis=1), -1),
         "splits": sums.get("splits", 0 * sums.up),
         "extra trainings": sums.extra,
@@ -256,11 +263,12 @@ scores = {key: measured(run) for key, run in runs.items() if key[1] in methods}
 rows = []
 for case, m in ((case, m) for case in cases for m in methods):
     s = scores[case, m]
-    exact = [fc.report.spread(s[what], digits) for what, digits in (("final accuracy", 3), ("wobble", 3), ("ARI", 2))]
+    exact = [fc.report.spread(s[what]) for what in ("final accuracy", "wobble", "loss wobble", "ARI")]
     rows.append([title[case], m, *exact, *(f"{s[what].mean():.1f}" for what in ("first split", "splits"))])
     rows[-1] += [f"{s[what].mean():.0f}" for what in ("extra trainings", "messages", "MB")]
-names = ["", "method", "final accuracy", "wobble", "ARI", "first split", "splits", "extra trainings", "messages", "MB"]
-caption = f"After {p.rounds} rounds: mean over seeds [95 % interval]"
+names = ["", "method", "final accuracy", "wobble", "loss wobble", "ARI", "first split", "splits"]
+names += ["extra trainings", "messages", "MB"]
+caption = f"After {p.rounds} rounds (three clusters: {last['three']}): mean over seeds [95 % interval]"
 report.table("table-extra-results", pd.DataFrame(rows, columns=names), caption)
 
 # %% [markdown]
@@ -379,8 +387,8 @@ report.figure("fig-extra-map", fig, f"Sensitivity to both thresholds; ARI: mean 
 #
 # The first condition exists because an early split is said to be wrong. So we ask for a split of all clients in some
 # round of FedAvg's training, thresholds aside. *Kept* is the share of clients that end on the side of most of their
-# true group; chance is a little above one half. A split that leaves a single client alone keeps nearly all: so the ARI
-# stands beside it, which is 1 at best with two groups, and about a half with four groups in two halves.
+# true group; chance is a little above one half. A split that leaves a single client alone keeps nearly all: so the
+# ARI stands beside it, which is 1 at best with two groups, and about a half with four groups in two halves.
 
 # %%
 ask = {"method": fedac | gates | {"warmup": 0}, "task": "forced", "asked": p.asked}
@@ -402,9 +410,10 @@ report.figure("fig-extra-when", fig, "How well a split of all clients would go i
 
 # %%
 measures = pd.DataFrame(index=pd.Index(p.seeds, name="seed"))
-short = {"final accuracy": "final", "wobble": "wobble", "ARI": "ari", "first split": "first", "splits": "splits"}
+short = {"final accuracy": "final", "wobble": "wobble", "loss wobble": "loss_wobble", "ARI": "ari"}
+short |= {"first split": "first", "splits": "splits", "messages": "sent"}
 for (case, m), s in scores.items():
-    for what, name in (short | {"messages": "sent"}).items() if case != "three" else ():
+    for what, name in short.items() if case != "three" else ():
         measures[f"{case}_{m.lower()}_{name}"] = s[what]
 for case in ("two", "four"):
     measures[f"{case}_kept_first"], measures[f"{case}_kept_late"] = kept[case].iloc[:, 0], kept[case].iloc[:, -1]
