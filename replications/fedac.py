@@ -237,7 +237,8 @@ curves("fig-extra-3clusters", "three", [*methods], "accuracy")
 def wobble(frame):
     """Standard deviation around the straight line through the last quarter of the rounds."""
     tail = frame.iloc[:, -max(4, frame.shape[1] // 4) :]
-    return (tail - [np.polyval(np.polyfit(tail.columns, y, 1), tail.columns) for y in tail.to_numpy()]).std(axis=1, ddof=0)
+    trend = [np.polyval(np.polyfit(tail.columns, y, 1), tail.columns) for y in tail.to_numpy()]
+    return (tail - np.stack(trend)).std(axis=1, ddof=0)
 
 
 def measured(run):
