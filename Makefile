@@ -12,7 +12,7 @@ READY := $(VENV)/.ready
 
 ##@ Set-up and checks
 
-.PHONY: help setup lint format test bench bench-peers data clean
+.PHONY: help setup lint format test bench bench-peers data faults clean
 
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' \
@@ -54,6 +54,9 @@ bench-peers: $(READY) ## beside other simulators, each in an environment of its 
 
 data: $(READY) ## fetch and check the real data sets
 	$(BIN)/fedclust data
+
+faults: $(READY) ## kill -9 the whole replication KILLS=20 times: same numbers in the end (KEYS=dcfl,ocfl for some papers)
+	KILLS=$(or $(KILLS),20) KEYS=$(or $(KEYS),all) $(BIN)/python -m pytest tests/faults
 
 clean: ## remove what is made, but not .venv and not the data
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
