@@ -122,13 +122,13 @@ methods = {
     },
 }
 methods["code"] = {"FedAvg": {"kind": "FedAvg", "weighted": False}, "FedProx": {"kind": "FedAvg"}}
-methods["code"]["CAFA"] = {"kind": "CAFA"} | fixed
+methods["code"] |= {"CAFA": {"kind": "CAFA"} | fixed, "FedAvg on 80 %": methods["code"]["FedAvg"]}
 rivals = ["FedAvg", "FedProx", "CAFA"]
 
 
 def trial(name, seed, profile=p.profile, network=p.network, task="train", **changed):
     """One run of a method in a profile's split."""
-    everything = profile == "code" and name != "CAFA"
+    everything = profile == "code" and name in ("FedAvg", "FedProx")
     split = {"kind": "iid_mix", "iid": 0, "other": p.clients, "generator": "paper" if profile == "paper" else "shards"}
     small = network != "vgg19"
     settings = {
@@ -325,7 +325,7 @@ for name, three in (("table2", cases[:3]), ("table3", cases[3:])):
 # %% [markdown]
 # ## Figure 6: accuracy by round
 #
-# Lines are means over seeds with a 95 % interval. The paper shows smoothed curves only; the smoothing is a moving
+# Lines are means over seeds, bands 95 % intervals. The paper shows smoothed curves only; the smoothing is a moving
 # average whose memory is a share of the picture's width (`fedclust.metrics.smoothed`), and its strength is not given.
 
 # %%
@@ -347,22 +347,20 @@ def parts(frame):
 measured = {at: parts(frame) for at, frame in curves.items()}
 fifths = [f"{k} fifth" for k in ("1st", "2nd", "3rd", "4th", "5th")]
 fig, axes = plots.panels(1, 3, height=2.7)
-for k, name in enumerate(rivals):
-    frame = curves[p.profile, name]
-    plots.band(axes[0], frame, name, k=k + 1, marker="")
-    axes[1].plot(frame.columns, frame.mean(), color=plots.PALETTE[k + 1], lw=0.6, alpha=0.5)
-    plots.band(axes[1], smoothed(frame, p.smoothing), name, k=k + 1, marker="")
-    five = pd.DataFrame({k: measured[p.profile, name][str(k)] for k in range(1, 6)})
-    plots.band(axes[2], five, name, k=k + 1)
+for k, name in enumerate(rivals, 1):
+    frame, line = curves[p.profile, name], {"color": plots.PALETTE[k], "lw": 1.0}
+    axes[0].plot(frame.columns, frame.mean(), **line)
+    axes[1].plot(frame.columns, frame.mean(), **line | {"lw": 0.5, "alpha": 0.4})
+    plots.band(axes[1], smoothed(frame, p.smoothing), name, k=k, marker="", ls="-")
+    five = pd.DataFrame({fifth: measured[p.profile, name][str(fifth)] for fifth in range(1, 6)})
+    plots.band(axes[2], five, name, k=k, ls="-")
     theirs = [paper.printed("table4")[name, c] for c in fifths]
-    axes[2].plot(range(1, 6), theirs, "D:", color=plots.PALETTE[k + 1], mfc="white", ms=4.5, lw=0.8)
+    axes[2].plot(range(1, 6), theirs, "D:", color=plots.PALETTE[k], mfc="white", ms=4.5, lw=0.8)
 axes[2].plot([], [], "D:", color="black", mfc="white", ms=4.5, lw=0.8, label="paper")
+ends = [f(curves[p.profile, m].mean()) for f in (min, max) for m in rivals]
 for ax, title in zip(axes, ("raw", f"smoothed, s = {p.smoothing:g}", "fifths of training"), strict=True):
     plots.round_axis(ax, "accuracy" if ax is axes[0] else "", x="fifth" if ax is axes[2] else "round")
-    ax.set(
-        title=title,
-        ylim=(0, 1) if ax is axes[2] else (0, 1.15 * max(curves[p.profile, m].mean().max() for m in rivals)),
-    )
+    ax.set(title=title, ylim=(0, 1) if ax is axes[2] else (0.95 * min(ends), 1.05 * max(ends)))
 plots.legend(fig)
 report.figure("fig6", fig)
 
@@ -441,7 +439,7 @@ for ax, pr in zip(axes, methods, strict=True):
         row = {"": f"profile {pr}, {name}", "FedAvg: sd over seeds": fedavg.std(), "CAFA's gain": gain.mean()}
         row |= {"its sd": gain.std(), "claimed gain": claimed[what]}
         for paired, sd in {"unpaired": 2**0.5 * fedavg.std(), "paired": gain.std()}.items():
-            row[f"runs needed, {paired}"] = int(np.ceil((1.96 * sd / claimed[what]) ** 2))
+            row[f"runs needed, {paired}"] = max(2, int(np.ceil((1.96 * sd / claimed[what]) ** 2)))
         rows.append(row)
     ax.axhline(0, color="black", lw=0.8)
     ax.set_xticks(range(4), ["FedAvg alone:\nbest", "last\nfifth", "CAFA - FedAvg:\nbest", "last\nfifth"])
@@ -452,6 +450,23 @@ caption = "Runs of each method needed until a gain of the claimed size stands ou
 report.table("table-extra-noise", pd.DataFrame(rows), caption)
 jumps = measured[p.profile, "FedAvg"]["jumps"].mean()
 Markdown(f"From one round to the next FedAvg's accuracy moves by {100 * jumps:.1f} points on average.")
+
+# %% [markdown]
+# ## Where a gain comes from
+#
+# CAFA differs from FedAvg in three ways: it does not weigh by size, and it weighs by CBCC, and by ABFA. Here are
+# differences between runs that differ in one thing or two, seed by seed, in points of accuracy. In profile code CAFA
+# also has a fifth less to train on; *FedAvg on 80 %* has the same handicap.
+
+# %%
+steps = [("paper", *pair) for pair in (("plain mean", "FedAvg"), ("CAFA", "plain mean"), ("CAFA", "FedAvg"))]
+steps += [("paper", "CBCC only", "plain mean"), ("paper", "ABFA only", "plain mean"), ("code", "CAFA", "FedAvg")]
+steps += [("code", "FedAvg on 80 %", "FedAvg"), ("code", "CAFA", "FedAvg on 80 %")]
+whats = {"5": "last fifth", "best": "best", "jumps": "change from round to round"}
+cells = {}
+for (pr, a, b), what in itertools.product(steps, whats):
+    cells[f"{pr}: {a} - {b}", whats[what]] = 100 * (measured[pr, a][what] - measured[pr, b][what])
+report.summary("table-extra-source", pd.DataFrame(cells), "Paired differences in points of accuracy", 2)
 
 # %% [markdown]
 # ## What CBCC does where nobody is IID
@@ -491,7 +506,7 @@ report.summary("table-extra-few", pd.DataFrame(cells), "F1 of the clients taken 
 # ### Another network
 #
 # The same comparison with a convolutional network, for fewer rounds; and a narrow VGG19, of which a few rounds of one
-# seed are shown: **no ordering claim at this size**, it has not left chance.
+# seed are shown: **no ordering claim at this size**, it has hardly left chance.
 
 # %%
 report.seeds = p.seeds
@@ -530,3 +545,40 @@ report.close()
 
 # %% [markdown]
 # ## What we learned
+#
+# **CBCC finds IID clients, where there are enough of them** (c1, c2, c4). With the authors' generator no split had a
+# single client on the wrong side, and the silhouette chooses about as many clusters as the paper prints. With clients
+# as the text describes them, twice as many clusters are found, and the smallest case sometimes fails (c5).
+#
+# **"Better with more clients" has nothing left to rest on** (c3). The rule asks for a rise, and ours is perfect from
+# the smallest case on. Our bug? CBCC and its scores are checked against sums done by hand, and the generator that
+# errs, errs in the claimed direction at 25 %. The paper's 0.95 at twenty clients is one client in one draw, twice. A
+# generator between the two, with a few errors among few clients, would make the claim true.
+#
+# **Eq. 7 asks for the largest cluster, not for a uniform one.** As soon as IID clients are fewer than those who
+# happen to hold the same one or two classes, the latter are called IID: at three of twenty the detector is wrong
+# nearly always with the authors' generator, sometimes with the other. With the fixed number of clusters that the
+# authors' training runs use, it is wrong about many clients in all cases but one. And in the training itself nobody
+# is IID: "the IID cluster" is whoever resembles others; as the paper describes the split, its clients hold about as
+# many classes as the rest.
+#
+# **What little CAFA gains on FedAvg, at this size, comes from ignoring how many samples a client has** (c6, c7). The
+# plain mean has more than that gain, and all of the steadiness (c9); CBCC's and ABFA's weights on top of it add
+# nothing. In profile code, where the authors' FedAvg is the plain mean, CAFA is behind. Our bug? With equal weights
+# CAFA is the plain mean, exactly; the weights of a round are checked by hand and recomputed here (fig. 1). The plain
+# mean with the same fifth of the data set aside falls behind too, on average: validation images that are not trained
+# on have a price, which the paper's comparison does not name. Readings tried: both splits, clusters by silhouette and
+# six, and a convolutional network, with which CAFA ends behind FedAvg. What would make the claim true: larger
+# differences between what clients return, as a deep network with batch norm has after five epochs on few classes, so
+# that leaving out the worst models matters. That is what the paper ran, and what this tier cannot settle: with a
+# perceptron the mean is good anyway, and the weights are mild (a round's six clients count like more than five).
+#
+# **An early lead of FedAvg and FedProx is not seen** (c8), nor an early lead of CAFA (c10).
+#
+# **How many runs it takes.** Here the differences within a seed scatter by about as much as a best accuracy does from
+# seed to seed, which is about the gain the paper reports; one run of each method cannot show it. The accuracy of a
+# large network jumps far more from round to round, and the authors' own public logs of one configuration differ by
+# more than the gain. A best accuracy of one run is, moreover, a maximum over 150 draws.
+#
+# **The price** is fixed and large: with six clients in a round, three and a half times FedAvg's traffic, all of it
+# for ABFA. Besides, every client shows its class frequencies to the server and its model to other clients.
