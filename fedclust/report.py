@@ -200,6 +200,8 @@ class Report:
 def spread(samples: pd.Series, digits: int = 3) -> str:
     """Mean over seeds with its 95 % interval."""
     mean, low, high = papers.interval(samples)
+    if mean != mean:
+        return ""
     exact = low == -float("inf")  # one seed has no interval
     return f"{mean:.{digits}f}" + (" (1 seed)" if exact else f" [{low:.{digits}f}, {high:.{digits}f}]")
 

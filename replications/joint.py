@@ -158,12 +158,14 @@ def lines(record, metric, said=""):
             frame, shown = plots.by_round(record[record.algorithm == label], metric), label in ("IFCA", named)
             plots.band(ax, frame if shown else frame.mean().to_frame().T, label, k=k, lw=1.8 if shown else 1.0)
     plots.round_axis(ax, {"train_loss": "training loss"}.get(metric, metric), x="iteration")
+    title = f"{record.seed.nunique()} seeds"
     if metric in ("purity", "accuracy"):
         goal = p.purity_goal if metric == "purity" else p.accuracy_goal
         ax.axhline(goal, color="black", lw=0.7, ls=":")
         gain = rounds_saved(record, metric, goal, "IFCA").mean()
         ours = f"{gain[named]:.0%} ({named})" if gain.notna()[named] else "unknown"
-        ax.set_title(f"iterations saved to {goal:g}: ours {ours}" + (f", paper {said}" if said else ""), fontsize=8)
+        title += f", iterations saved to {goal:g}: ours {ours}" + (f", paper {said}" if said else "")
+    ax.set_title(title, fontsize=8)
     plots.legend(fig)
     return fig
 
@@ -172,7 +174,7 @@ def lines(record, metric, said=""):
 # ### Figure 1: one iteration, with its numbers
 #
 # A real iteration of a small federation: two devices of each true cluster A to D, early in training. Frames mark what
-# each device picked.
+# each device picked, the numbers over the bars whose steps a model averages.
 
 # %%
 toy = trial(p.named_lambda, p.seeds[0]).settings
@@ -320,7 +322,7 @@ goals = {"purity": p.purity_goal, "accuracy": p.accuracy_goal}
 claimed = {"MNIST, MLP": 0.99, "FashionMNIST, MLP": 0.98, "CIFAR10, MLP": 0.21, "EMNIST, MLP": 0.97}
 saved, best, rows = {}, {}, []
 for panel, record in curves.items():
-    for metric, goal in goals.items():
+    for metric, goal in goals.items() if "MNIST, " in panel[:7] else [("purity", p.purity_goal)]:
         there, gain = fc.metrics.arrivals(record, metric, goal), rounds_saved(record, metric, goal, "IFCA")
         saved[panel, metric] = gain
         best[panel] = named if panel == "MNIST, MLP" else saved[panel, "purity"].mean().fillna(-np.inf).idxmax()
@@ -357,7 +359,8 @@ for ax, title in zip(axes, titles, strict=True):
     ax.set(xscale="log", xlabel="learning rate", ylim=(0, p.iterations * 1.05 if ax is axes[0] else 1))
     ax.set_title(title)
 plots.legend(fig)
-report.figure("fig-extra-rate", fig, "What the learning rate does to both methods (MNIST, MLP)")
+caption = f"What the learning rate does to both methods (MNIST, MLP, {len(few)} seeds)"
+report.figure("fig-extra-rate", fig, caption)
 
 # %% [markdown]
 # ## Claims
@@ -395,7 +398,9 @@ measures["empty_share"] = (empty.set_index("seed").value > 0).groupby("seed").me
 measures["rescue_accuracy"] = over_run(main, p.named_lambda, "accuracy", 0, p.ablation_iterations)
 measures["no_rescue_accuracy"] = over_run(rescue, p.named_lambda, "accuracy")
 measures["least_common"] = float(min(common))
-verdicts = report.judge(measures)
+unseen = f"no run reaches the goal in {p.panel_iterations} iterations, with IFCA or with any lambda"
+compared = {"c1": "mnist_saved", "c1b": "fashion_saved", "c1c": "cifar_saved", "c1d": "emnist_saved"}
+verdicts = report.judge(measures, {claim: unseen for claim, m in compared.items() if measures[m].isna().all()})
 
 # %% [markdown]
 # ### How the curves go on
@@ -496,9 +501,10 @@ def reading(what, lam, value=0):
 anew, true = ("headline", swapped) if p.relabel else (swapped, "headline")
 Markdown(
     f"Labels numbered anew: purity at the beginning {reading(anew, 0.0):.2f} for IFCA, "
-    f"{reading(anew, pair[1]):.2f} for {named}, at the end {reading(anew, 0.0, 1):.2f} and {reading(anew, pair[1], 1):.2f}. True labels: at the "
-    f"beginning {reading(true, 0.0):.2f} and {reading(true, pair[1]):.2f}, at the end {reading(true, 0.0, 1):.2f} and "
-    f"{reading(true, pair[1], 1):.2f}."
+    f"{reading(anew, pair[1]):.2f} for {named}, at the end {reading(anew, 0.0, 1):.2f} and "
+    f"{reading(anew, pair[1], 1):.2f}. True labels: "
+    f"at the beginning {reading(true, 0.0):.2f} and {reading(true, pair[1]):.2f}, "
+    f"at the end {reading(true, 0.0, 1):.2f} and {reading(true, pair[1], 1):.2f}."
 )
 
 # %% [markdown]
@@ -506,6 +512,7 @@ Markdown(
 
 # %%
 gap = {r: beginning[pair[1]][r].mean() - beginning[0.0][r].mean() for r in p.lrs}
+printed_sign = "Eq. 3 with the printed sign"
 course, top = summary.mean(), name(p.lambdas[-1])
 end = {label: course[label, "purity, last fifth"] for label in ("IFCA", named, top)}
 got = {label: fc.metrics.arrivals(main, "purity", p.purity_goal).loc[label] for label in ("IFCA", named)}
@@ -519,18 +526,30 @@ loss: purity {early[0.0].mean():.2f} for IFCA, {early[p.named_lambda].mean():.2f
 {early[p.lambdas[-1]].mean():.2f} for {top}.
 
 **The size is a matter of the learning rate.** What {named} adds at the beginning is
-{", ".join(f"{gap[r]:+.2f} at {r:g}" for r in p.lrs)}. The method is nearly indifferent to the rate, as a cosine must
-be; it is IFCA that slows down with it. At a small rate the saving can be as large as one likes, in a training that
-learns next to nothing meanwhile.
+{", ".join(f"{gap[r]:+.2f} at {r:g}" for r in p.lrs)}. The method is nearly indifferent to the rate, as a cosine
+must be; it is IFCA that slows down with it. So the advantage is largest where the training learns next to nothing
+(accuracy {ends[pair[1], min(p.lrs)].mean():.2f} at {min(p.lrs):g}), and where neither method comes to purity
+{p.purity_goal:g} in {p.iterations} iterations.
 
 **Sorted early is not sorted for good.** Purity {p.purity_goal:g} is reached by {reached}. Late in the run purity is
-{end["IFCA"]:.2f} for IFCA, {end[named]:.2f} for {named}, {end[top]:.2f} for {top}. Once the losses have moved apart
-they know the clusters, while the gradients of a model that fits get small and noisy, and a cosine does not see that
-they are small. A lambda that fades would be the natural remedy; the paper does not have it.
+{end["IFCA"]:.2f} for IFCA, {end[named]:.2f} for {named}, {end[top]:.2f} for {top}. A possible reason, which we have
+not measured: the gradients of a model that fits are small and noisy, and a cosine does not see that they are small.
+A lambda that fades might help; the paper does not have it.
 
 **Empty clusters are no exception:** {saw["IFCA"]:.0%} of the iterations have one with IFCA, {saw[named]:.0%} with
-{named}. Two true clusters share a model, another model gets random devices from the rescue, and neither loss nor
-gradient leads out of it. This, more than the speed of sorting, decides where purity ends."""
+{named}. Purity near 0.75 with an empty cluster means that two true clusters share a model; most runs that miss the
+goal end there or below, with either method. The rescue does not mend it: purity at the end of the table's runs is
+{reading("headline", pair[1], 1):.2f} with it and {reading("empty clusters stay empty", pair[1], 1):.2f} without,
+for {named}.
+
+**The sign in print is hardly the one that was run.** With it {named} starts at
+{reading(printed_sign, pair[1]):.2f}, against {reading("headline", 0.0):.2f} without any gradient and
+{reading("headline", pair[1]):.2f} with ours, and ends at {reading(printed_sign, pair[1], 1):.2f}.
+
+**What matters besides lambda.** A gradient of more images is a better witness: with batches twice as large {named}
+begins at {reading("batches twice as large", pair[1]):.2f} and ends at
+{reading("batches twice as large", pair[1], 1):.2f} ({len(few)} seeds, wide intervals). The paper gives neither
+batch size nor learning rate; both decide how large its effect is."""
 )
 
 # %% [markdown]
