@@ -6,6 +6,7 @@ Ways of one workload take turns; what counts is the median of one thread's wall 
 import math
 import statistics
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -153,6 +154,7 @@ def private(model: Model, n: int, size: int, batch: int, momentum: float = 0.0) 
             ends.append(torch.cat([w.detach().flatten() for w in net.parameters()]))
         replace(method, train=Returned(train, torch.stack(ends))).step(state, fed, 0, 0)
 
+    warnings.filterwarnings("ignore", "Full backward hook")  # Opacus' own, and as it should be
     net = usual(model)
     wrapped = GradSampleModule(net.train())
     return {"Opacus in a loop": opacus, "fedclust": lambda: method.step(state, fed, 0, 0)}

@@ -9,11 +9,13 @@ import argparse
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,8 @@ from fedclust.experiments import write
 from fedclust.matmul import is_single_precision, setting
 from tests.benchmarks import growth, loops, report
 from tests.benchmarks.environments import HERE, PEERS, SCRIPTS, Missing, python
-from tests.benchmarks.workloads import WORK, Workload
+from tests.benchmarks.report import FIGURE
+from tests.benchmarks.workloads import ROUNDS, WORK, Workload, whole_figure
 
 CORES = sorted(os.sched_getaffinity(0))
 LIMIT = 900  # seconds a process may take
@@ -37,23 +40,29 @@ def measured(name: str, work: Workload, folder: Path, everywhere: bool) -> dict[
     places = [CORES] if everywhere and peer.spreads else [[core] for core in (CORES if everywhere else CORES[:1])]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPTS.parents[2])}
     command = [str(interpreter), str(SCRIPTS / f"{peer.script}.py"), str(data), str(settings)]
-    runs = [
-        subprocess.Popen(["taskset", "-c", ",".join(map(str, cores)), *command], cwd=folder, env=environment,
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for cores in places
-    ]  # fmt: skip
+    logs = [folder / f"{peer.script}-{i}.log" for i in range(len(places))]
+    runs = []
+    for cores, log in zip(places, logs, strict=True):
+        pinned = ["taskset", "-c", ",".join(map(str, cores)), *command]
+        with log.open("w") as out:
+            run = subprocess.Popen(pinned, cwd=folder, env=environment, stdout=out, stderr=out, start_new_session=True)
+        runs.append(run)
+    try:
+        for run in runs:
+            run.wait(LIMIT)
+    except subprocess.TimeoutExpired:
+        raise Missing(f"took more than {LIMIT} s") from None
+    finally:
+        for run in runs:  # and whatever it left behind
+            with suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
     found = []
-    for run in runs:
-        try:
-            out, err = run.communicate(timeout=LIMIT)
-        except subprocess.TimeoutExpired:
-            for other in runs:
-                other.kill()
-            raise Missing(f"took more than {LIMIT} s") from None
-        lines = [line.removeprefix("RESULT ") for line in out.splitlines() if line.startswith("RESULT ")]
-        if not lines:
-            raise Missing(f"does not run: {(err.strip().splitlines() or ['no output'])[-1][:200]}")
-        found.append(json.loads(lines[-1]))
+    for log in logs:
+        lines = log.read_text(errors="replace").strip().splitlines() or ["it says nothing"]
+        results = [line.removeprefix("RESULT ") for line in lines if line.startswith("RESULT ")]
+        if not results:
+            raise Missing(f"does not run: {lines[-1][:200]}")
+        found.append(json.loads(results[-1]))
     rates = [1 / statistics.median(one["seconds"][1:-1]) for one in found]
     return {"seconds": 1 / sum(rates), "accuracy": found[0]["accuracy"], "version": found[0]["version"]}
 
@@ -95,12 +104,10 @@ def against_loops(repeats: int, small: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def figure(repeats: int) -> list[dict[str, Any]]:
-    """W7: DCFL's figure 4 with two workers, 3 methods x 3 seeds, every client evaluated in every round."""
-    from tests.benchmarks.workloads import whole_figure
-
-    return [{"workload": "W7", "peer": "fedclust, whole figure", "cores": len(CORES), "repeat": i,
-             "seconds": whole_figure(len(CORES))} for i in range(repeats)]  # fmt: skip
+def figure(rounds: int) -> list[dict[str, Any]]:
+    """W7: DCFL's figure 4, with a worker per core."""
+    seconds = whole_figure(len(CORES), rounds)
+    return [{"workload": "W7", "peer": FIGURE, "cores": len(CORES), "repeat": 0, "seconds": seconds, "rounds": rounds}]
 
 
 def limits() -> dict[str, float]:
@@ -155,7 +162,7 @@ def main() -> None:
     if "loops" in given.workloads:
         rows += against_loops(given.repeats, given.small)
     if "figure" in given.workloads:
-        rows += figure(1)
+        rows += figure(3 if given.small else ROUNDS)
     fresh = {(row["workload"], row["peer"]) for row in rows}
     done["rows"] = [row for row in kept["rows"] if (row["workload"], row["peer"]) not in fresh] + rows
     if "growth" in given.workloads:

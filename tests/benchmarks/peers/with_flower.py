@@ -58,11 +58,13 @@ def main(grid: Grid, context: Context) -> None:
 
 if __name__ == "__main__":
     work = start()
-    cores = len(os.sched_getaffinity(0))
-    run_simulation(
-        server, client, num_supernodes=len(work.x),
-        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": cores}},
-    )  # fmt: skip
+    init = {"num_cpus": len(os.sched_getaffinity(0)), "address": "local"}  # not somebody else's Ray
+    try:
+        backend = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": init}
+        run_simulation(server, client, num_supernodes=len(work.x), backend_config=backend)
+    except BaseException as error:
+        print(f"{type(error.__cause__ or error).__name__}: {error.__cause__ or error}", file=sys.stderr, flush=True)
+        os._exit(1)  # its threads would wait for ever
     net = work.net()
     net.load_state_dict(done["arrays"])
     work.report(done["times"], work.accuracy(net), f"flwr {flwr.__version__}, torch {torch.__version__}")
