@@ -163,7 +163,8 @@ def lines(record, metric, said=""):
         goal = p.purity_goal if metric == "purity" else p.accuracy_goal
         ax.axhline(goal, color="black", lw=0.7, ls=":")
         gain = rounds_saved(record, metric, goal, "IFCA").mean()
-        ours = f"{gain[named]:.0%} ({named})" if gain.notna()[named] else "unknown"
+        label = gain.fillna(-np.inf).idxmax() if "up to" in said else named
+        ours = f"{gain[label]:.0%} ({label})" if gain.notna()[label] else "unknown"
         title += f", iterations saved to {goal:g}: ours {ours}" + (f", paper {said}" if said else "")
     ax.set_title(title, fontsize=8)
     plots.legend(fig)
