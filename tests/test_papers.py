@@ -154,7 +154,8 @@ def test_start_takes_a_changed_value_and_says_so(folder):
         ({"seeds": []}, "different whole numbers"),
         ({"seeds": [0, 0]}, "different whole numbers"),
         ({"seeds": [0.5]}, "different whole numbers"),
-        ({"seeds": "0"}, "must be of type list"),
+        ({"seeds": "0"}, "different whole numbers"),  # no seeds at all
+        ({"seeds": "many"}, "must be of type list"),
         ({"jobs": 0}, "jobs = 0"),
         ({"backend": 3}, "backend = 3"),
     ],
