@@ -7,6 +7,7 @@ seeds were run a figure takes a frame, one row per seed and one column per x; `b
 import os
 import textwrap
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,11 @@ from matplotlib.patches import Arc, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from fedclust import geometry
+from fedclust.algorithms.joint import Joint
+from fedclust.decision import decisions
 from fedclust.experiments import write
+from fedclust.federation import Federation
+from fedclust.metrics import rounds_saved
 from fedclust.papers import interval
 
 WIDTH = 7.2  # inches: a notebook's column
@@ -140,9 +145,12 @@ def band(
 def curves(
     drawn: dict[str, dict[str, pd.DataFrame]], metric: str = "accuracy", *, x: str = "round", rows: int = 1,
     printed: dict[tuple[str, str], float] | None = None, at: float | None = None,
-    looks: dict[str, dict[str, Any]] | None = None, cols: int | None = None, **how: Any,
+    looks: dict[str, dict[str, Any]] | None = None, cols: int | None = None, goal: float | None = None, **how: Any,
 ) -> Figure:  # fmt: skip
-    """A panel per title, in it a band per label; diamonds are the paper's numbers of (title, label), last or `at`."""
+    """A panel per title, in it a band per label; diamonds are the paper's numbers of (title, label), last or `at`.
+
+    A dotted line marks a `goal`.
+    """
     fig, axes = panels(rows, -(-len(drawn) // rows), squeeze=False, **how)
     for ax, (title, frames) in zip(axes.flat, drawn.items(), strict=True):
         for label, frame in frames.items():
@@ -153,11 +161,37 @@ def curves(
                 ax.plot(end, number, "D", color=ax.lines[-1].get_color(), mfc=fill, ms=5.5, zorder=4)
         round_axis(ax, metric if ax in axes[:, 0] else "", x=x if ax in axes[-1] else "")
         ax.set_title(title)
+        if goal is not None:
+            ax.axhline(goal, color="black", lw=0.7, ls=":")
         if metric == "accuracy":
             ax.set_ylim(0, 1)
     if printed:
         axes.flat[-1].plot([], [], "D", color="black", mfc="white", ms=5.5, label="paper")
     legend(fig, cols=cols)
+    return fig
+
+
+def race(
+    record: pd.DataFrame, metric: str, baseline: str, names: list[str], *, goal: float | None, named: str,
+    printed: str = "",
+) -> Figure:  # fmt: skip
+    """Algorithms' means over seeds; the baseline and the `named` one bold, with intervals.
+
+    With a goal: the share of the baseline's rounds saved by the named algorithm, beside the paper's; by the best one
+    where that is an "up to".
+    """
+    looks = {name: {"k": k, "lw": 1.8 if name in (baseline, named) else 1.0} for k, name in enumerate(names)}
+    frames = {name: by_round(rows, metric) for name, rows in record.groupby("algorithm", observed=True)}
+    frames = {n: f if n in (baseline, named) else f.mean().to_frame().T for n, f in frames.items()}
+    title = f"{record.seed.nunique()} seeds"
+    if goal is not None:
+        gain = rounds_saved(record, metric, goal, baseline).mean()
+        label = gain.fillna(-np.inf).idxmax() if "up to" in printed else named
+        ours = f"{gain[label]:.0%} ({label})" if gain.notna()[label] else "unknown"
+        title += f", iterations saved to {goal:g}: ours {ours}" + (f", paper {printed}" if printed else "")
+    y = metric.replace("train_", "training ")
+    fig = curves({title: frames}, y, x="iteration", looks=looks, goal=goal, width=4.8, height=2.6)
+    fig.axes[0].set_title(title, fontsize=8)
     return fig
 
 
@@ -212,9 +246,68 @@ def heat(
         ax.text(j + 0.5, i + 0.5, texts[i][j], size=size, ha="center", va="center", color=ink)
 
 
+def heats(maps: dict[str, tuple[Any, Any, Any, str, str]], *, height: float = 3.4, **kw: Any) -> Figure:
+    """A heat map per title side by side: matrix, names of rows, names of columns, label below, label on the left."""
+    fig, axes = panels(1, len(maps), height=height, **kw)
+    for ax, (title, (matrix, rows, cols, xlabel, ylabel)) in zip(axes, maps.items(), strict=True):
+        heat(ax, matrix, rows, cols, xlabel=xlabel, ylabel=ylabel)
+        ax.set_title(title)
+    return fig
+
+
+def planes(points: torch.Tensor, groups: dict[str, torch.Tensor], labels: torch.Tensor, marked: dict[str, Any]) -> Figure:
+    """Points in their two principal components: their groups by shape, then also their clusters by colour."""
+    centred = points - points.mean(0)
+    plane = (centred @ torch.linalg.svd(centred, full_matrices=False)[2][:2].T).numpy()  # (N, D) -> (N, 2)
+    fig, axes = panels(1, 2, height=2.8, sharex=True, sharey=True)
+    for k, (name, mask) in enumerate(groups.items()):
+        axes[0].scatter(*plane[mask].T, 20, GREY, MARKERS[3 * k], label=name)
+        axes[1].scatter(*plane[mask].T, 20, [PALETTE[c % len(PALETTE)] for c in labels[mask]], MARKERS[3 * k])
+    for name, mask in marked.items():
+        axes[1].scatter(*plane[mask].T, 80, "none", edgecolors="black", label=name)
+    axes[0].set(title="before", xlabel="first component", ylabel="second component")
+    axes[1].set(title=f"after: {len(labels.unique())} clusters by colour", xlabel="first component")
+    legend(fig)
+    return fig
+
+
 def frame(col: int, row: int) -> Rectangle:
     """A frame around a cell of `heat`."""
     return Rectangle((col + 0.04, row + 0.04), 0.92, 0.92, fill=False, ec=PALETTE[2], lw=1.6, zorder=3)
+
+
+def choices(joint: Joint, fed: Federation, seed: int, t: int) -> Figure:
+    """Round t of `Joint`: what each device scores, framed what it picks; how far that moves each model, and by whom.
+
+    Letters are the true clusters.
+    """
+    after = joint.init(joint.train.model.init(seed), fed, seed)
+    for past in range(t + 1):
+        before, (after, _) = after, joint.step(after, fed, seed, past)
+    w, dw, (x, y, mask) = before.models, before.models - before.memory["previous"], joint.batch(fed, seed, t)
+    found, count = decisions(joint.train.model, w, dw, x, y, mask), mask.sum(1, keepdim=True)  # (N, K) each
+    panes = {
+        "1  loss L": found[0],
+        "2  similarity S": replace(joint, lam=1.0).score(*found, dw, count),
+        f"3  {joint.lam:g} S $-$ {1 - joint.lam:g} L": joint.score(*found, dw, count),
+    }
+    fig, axes = panels(1, 4, height=2.6)
+    devices, clusters = [f"{i + 1} ({chr(65 + g)})" for i, g in enumerate(fed.group.tolist())], range(1, len(w) + 1)
+    for ax, (title, values) in zip(axes, panes.items(), strict=False):
+        low, high = float(values.min()), float(values.max())
+        heat(ax, values, devices, clusters, xlabel="model k", form="{:.2f}", vmin=low, vmax=high + (high - low))
+        for i, k in enumerate(after.labels.tolist()):
+            ax.add_patch(frame(k, i))
+        ax.set_title(title)
+    axes[0].set_ylabel("device (true cluster)")
+    moved = (after.models - w).norm(dim=1)
+    axes[3].bar(clusters, moved, color=PALETTE[1], width=0.6)
+    for k, length in enumerate(moved.tolist()):
+        who = ",".join(str(i + 1) for i in (after.labels == k).nonzero()[:, 0].tolist())
+        axes[3].text(k + 1, length, who or "none", ha="center", va="bottom", fontsize=7.5)
+    axes[3].set(xlabel="model k", ylabel="length of its step", xticks=clusters)
+    axes[3].set_title("4  models move")
+    return fig
 
 
 def arrows(ax: Axes, starts: Any, ends: Any, names: Sequence[str], angles: Sequence[str] = ()) -> None:

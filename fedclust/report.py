@@ -12,6 +12,7 @@ import pandas as pd
 
 from fedclust import experiments, papers, plots, studies
 from fedclust.experiments import LIBRARIES, Trial, digest, root, write
+from fedclust.models import Model, layers
 from fedclust.papers import Paper, Parameters
 
 
@@ -99,6 +100,20 @@ class Report:
         """A table without measurements, as it is printed."""
         table = self.paper.tables[name]
         self.table(name, pd.DataFrame(table["rows"], columns=["", *table["columns"]]))
+
+    def layers(self, name: str, nets: dict[tuple[str, str], Model]) -> None:
+        """Models by (kind, column), layer by layer with their numbers of parameters; in brackets what is printed."""
+        printed, cells = self.paper.printed(name), {}
+        for (kind, column), model in nets.items():
+            cells[f"{kind} input", column] = " x ".join(map(str, model.shape[model.shape[0] == 1 :]))
+            cells |= {(f"{kind} {row}", column): f"{text}: {n:,}" if n else text for row, text, n in layers(model)}
+            cells[f"{kind} parameters", column] = f"{model.parameters:,}"
+        columns = self.paper.tables[name]["columns"]
+        known = [*dict.fromkeys(row for row, _ in printed)]
+        rows = [row for kind in dict.fromkeys(kind for kind, _ in nets)
+                for row in [*(row for row in known if row.startswith(kind)), f"{kind} parameters"]]  # fmt: skip
+        said = [[f"{cells.get((r, c), '/')} [{printed.get((r, c), 'not printed')}]" for c in columns] for r in rows]
+        self.table(name, pd.DataFrame(said, rows, columns).rename_axis("").reset_index())
 
     def compare(self, name: str, samples: pd.DataFrame) -> None:
         """The paper's number, ours with its 95 % interval over seeds, and the difference.
