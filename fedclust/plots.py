@@ -181,12 +181,12 @@ def race(
     where that is an "up to".
     """
     looks = {name: {"k": k, "lw": 1.8 if name in (baseline, named) else 1.0} for k, name in enumerate(names)}
-    frames = {name: by_round(rows, metric) for name, rows in record.groupby("algorithm", observed=True)}
+    frames = {str(name): by_round(rows, metric) for name, rows in record.groupby("algorithm", observed=True)}
     frames = {n: f if n in (baseline, named) else f.mean().to_frame().T for n, f in frames.items()}
     title = f"{record.seed.nunique()} seeds"
     if goal is not None:
         gain = rounds_saved(record, metric, goal, baseline).mean()
-        label = gain.fillna(-np.inf).idxmax() if "up to" in printed else named
+        label = str(gain.fillna(-np.inf).idxmax()) if "up to" in printed else named
         ours = f"{gain[label]:.0%} ({label})" if gain.notna()[label] else "unknown"
         title += f", iterations saved to {goal:g}: ours {ours}" + (f", paper {printed}" if printed else "")
     y = metric.replace("train_", "training ")
@@ -255,7 +255,9 @@ def heats(maps: dict[str, tuple[Any, Any, Any, str, str]], *, height: float = 3.
     return fig
 
 
-def planes(points: torch.Tensor, groups: dict[str, torch.Tensor], labels: torch.Tensor, marked: dict[str, Any]) -> Figure:
+def planes(
+    points: torch.Tensor, groups: dict[str, torch.Tensor], labels: torch.Tensor, marked: dict[str, Any]
+) -> Figure:
     """Points in their two principal components: their groups by shape, then also their clusters by colour."""
     centred = points - points.mean(0)
     plane = (centred @ torch.linalg.svd(centred, full_matrices=False)[2][:2].T).numpy()  # (N, D) -> (N, 2)
