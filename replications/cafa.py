@@ -22,35 +22,25 @@ jobs = 2  # worker processes
 backend = "loky"  # where they run: loky (here), ray or dask (a cluster)
 device = "cpu"  # what trains: cpu | cuda | mps
 profile = None  # whose experiment figs. 1, 3, 6 and tables 4, 5 show: "paper" | "code"
-generator = None  # whose clients stand beside the printed numbers of tables 2, 3: "code" | "paper"
 network = None  # "vgg19" | "cnn" | "mlp"
 width = None  # of VGG19: a factor on its channels
 samples = None  # training images in all
 rounds = None  # rounds of the training
 epochs = None  # local epochs
 lr = None  # learning rate
-augment = None  # random crops and flips (VGG19)
-fraction = None  # share of the clients in a round
 clusters = None  # of CBCC in profile paper; 0: by silhouette
-mu = None  # of FedProx
 smoothing = None  # s of fig. 6's moving average
 
 # %%
-import itertools
-
-import numpy as np
 import pandas as pd
 import torch
-from IPython.display import Markdown
 
-import fedclust as fc
-from fedclust import partition, plots, studies
+from fedclust import metrics, papers, partition, plots, studies
 from fedclust.algorithms import base, cafa
 from fedclust.experiments import Trial
-from fedclust.metrics import smoothed
 from fedclust.report import Report
 
-paper, p = fc.papers.start("cafa", globals())
+paper, p = papers.start("cafa", globals())
 report = Report(paper, p)
 
 # %% [markdown]
@@ -101,53 +91,40 @@ report.static("table1")
 paper.settings_table(p.tier)
 
 # %%
-kinds = {
-    "vgg19": {"kind": "vgg19", "width": p.width},
-    "cnn": {"kind": "cnn", "channels": [16, 32], "kernel": 3, "hidden": [p.hidden]},
-    "mlp": {"kind": "mlp", "hidden": [p.hidden]},
+data = {
+    "name": p.data,
+    "mean": [0.4914, 0.4822, 0.4465],
+    "std": [0.2023, 0.1994, 0.2010],
+    "first": [p.samples, p.tests],
 }
-names = {"vgg19": f"VGG19 x {p.width:g}", "cnn": "a small convolutional network", "mlp": "a perceptron"}
-pixels = {"mean": [0.4914, 0.4822, 0.4465], "std": [0.2023, 0.1994, 0.2010], "first": [p.samples, p.tests]}
-drawn = {"n": p.samples, "n_test": p.tests, "color": True} if p.data == "glyphs" else {}
-share = {"fraction": p.fraction}
-silhouette, fixed = {"clusters": p.clusters or None}, {"clusters": p.asked}
+data |= {"n": p.samples, "n_test": p.tests, "color": True} if p.data == "glyphs" else {}
+kinds = {"mlp": {"hidden": [p.hidden]}, "vgg19": {"width": p.width}}
+kinds["cnn"] = {"channels": [16, 32], "kernel": 3, "hidden": [p.hidden]}
+plain, sized, cbcc = {"kind": "FedAvg", "weighted": False}, {"kind": "FedAvg"}, {"clusters": p.clusters or None}
 methods = {
-    "paper": {
-        "FedAvg": {"kind": "FedAvg"},
-        "FedProx": {"kind": "FedProx", "mu": p.mu},
-        "CAFA": {"kind": "CAFA"} | silhouette,
-        "CBCC only": {"kind": "CBCC"} | silhouette,
-        "ABFA only": {"kind": "ABFA"},
-        "plain mean": {"kind": "FedAvg", "weighted": False},
-    },
+    "paper": {"FedAvg": sized, "FedProx": {"kind": "FedProx", "mu": p.mu}, "CAFA": {"kind": "CAFA"} | cbcc}
+    | {"CBCC only": {"kind": "CBCC"} | cbcc, "ABFA only": {"kind": "ABFA"}, "plain mean": plain},
+    "code": {"FedAvg": plain, "FedProx": sized, "CAFA": {"kind": "CAFA", "clusters": p.asked}, "FedAvg on 80 %": plain},
 }
-methods["code"] = {"FedAvg": {"kind": "FedAvg", "weighted": False}, "FedProx": {"kind": "FedAvg"}}
-methods["code"] |= {"CAFA": {"kind": "CAFA"} | fixed, "FedAvg on 80 %": methods["code"]["FedAvg"]}
-rivals = ["FedAvg", "FedProx", "CAFA"]
 
 
 def trial(name, seed, profile=p.profile, network=p.network, task="train", **changed):
-    """One run of a method in a profile's split."""
-    everything = profile == "code" and name in ("FedAvg", "FedProx")
-    split = {"kind": "iid_mix", "iid": 0, "other": p.clients, "generator": "paper" if profile == "paper" else "shards"}
-    small = network != "vgg19"
+    whole, big = profile == "code" and name in ("FedAvg", "FedProx"), network == "vgg19"
+    split = {"generator": "paper" if profile == "paper" else "shards", "validation": 0.0 if whole else p.validation}
+    train = {"lr": p.lr, "batch": p.batch, "epochs": p.epochs, "device": p.device}
     settings = {
-        "data": {"name": p.data, **drawn, **pixels, "shrink": p.shrink if small else 1},
-        "partition": split | {"validation": 0.0 if everything else p.validation},
-        "model": kinds[network],
-        "train": {"lr": p.lr, "batch": p.batch, "epochs": p.epochs, "device": p.device}
-        | {"augment": "crop_flip" if p.augment and not small else None},
-        "method": methods[profile][name] | share,
-        "rounds": p.rounds,
+        "data": data | {"shrink": 1 if big else p.shrink},
+        "partition": {"kind": "iid_mix", "iid": 0, "other": p.clients} | split,
+        "model": {"kind": network} | kinds[network],
+        "train": train | {"augment": "crop_flip" if p.augment and big else None},
+        "method": methods[profile][name] | {"fraction": p.fraction},
     }
-    return Trial(settings | changed, seed, name, {"profile": profile}, task)
+    return Trial(settings | {"rounds": p.rounds} | changed, seed, name, {"profile": profile}, task)
 
 
-proxy = " **This is not VGG19**: what follows on training is a proxy, and its verdicts say so."
-proxy = "" if p.network == "vgg19" else proxy
-Markdown(
-    f"**Here:** {names[p.network]}, {p.samples:,} training images, {p.rounds} rounds, {p.epochs} local epochs.{proxy}"
-)
+splits = {(pr, s): studies.federation(trial("CAFA", s, pr).settings, s) for pr in methods for s in p.seeds}
+proxy = f"with {p.network} on {p.samples:,} images, not VGG19 at full size"
+proxy = "" if (p.network, p.width, p.samples) == ("vgg19", 1, paper.settings["samples"]["value"]) else proxy
 
 # %% [markdown]
 # Choosing the reduced run. A processor trains a VGG19, even a narrow one, so slowly that minutes leave it at chance.
@@ -159,79 +136,43 @@ Markdown(
 # ## Figure 1: the three stages of one round
 
 # %%
-inside = report.sweep([trial("CAFA", s, task="weighing", rounds=min(p.inside_rounds, p.rounds)) for s in p.seeds])
-one = inside[(inside.seed == p.seeds[0]) & (inside["round"] == inside["round"].max())]
-table = one[one.other < 0].pivot(index="client", columns="metric", values="value")
-fed = studies.federation(trial("CAFA", p.seeds[0]).settings, p.seeds[0])
-frequencies, among = cafa.class_frequencies(fed), methods[p.profile]["CAFA"]["clusters"]
-labels = cafa.cbcc(frequencies, among, p.seeds[0])
-sizes = labels.bincount()
-order = sorted(range(len(fed)), key=lambda i: (-sizes[labels[i]], labels[i], i))
-letters = {c: "ABCDEFGHIJKLMNOPQRST"[n] for n, c in enumerate(dict.fromkeys(labels[order].tolist()))}
-fig, axes = plots.panels(1, 3, height=3.3, width_ratios=(1.35, 1, 1))
-rows = [f"{i}  {letters[int(labels[i])]} {int(sizes[labels[i]])}/{len(fed)}" for i in order]
-rows = [f"▸ {row}" if i in table.index else row for i, row in zip(order, rows, strict=True)]
-plots.heat(axes[0], 100 * frequencies[order], rows, range(fed.classes), xlabel="class", ylabel="client, cluster, $w^K$")
-axes[0].set_title("CBCC: class shares (%)")
+report.seeds, first = p.seeds[:1], p.seeds[0]
+shown = trial("CAFA", first, task="weighing", rounds=min(p.inside_rounds, p.rounds))
+one = report.sweep([shown]).query("round == round.max()")
 right = one[one.metric == "right"].pivot(index="client", columns="other", values="value")
-plots.heat(axes[1], 100 * right, right.index, right.columns, xlabel="judged by client", ylabel="model of client")
-axes[1].set_title("ABFA: accuracy (%)")
-for k, (name, said) in enumerate({"CBCC": "$w^K$", "ABFA": "$w^A$", "CAFA": "both"}.items()):
-    axes[2].plot(table[name], np.arange(len(table)) + 0.18 * (k - 1), "osD"[k], color=plots.PALETTE[k + 1], label=said)
-axes[2].axvline(1 / len(table), color="black", lw=0.8, ls=":", label="equal")
-axes[2].set_yticks(range(len(table)), table.index)
-axes[2].invert_yaxis()
-axes[2].set(xlabel="share of the mean", ylabel="client", xlim=(0, None), title="CAFA: weights")
-plots.legend(fig)
-report.seeds = p.seeds[:1]
-report.figure("fig1", fig)
-
-# %% [markdown]
-# How unequal are the weights? If $m$ clients have shares $u_i$ of the mean, $1 / \sum_i u_i^2$ is the number of clients
-# that equal weights would need for the same concentration.
-
-# %%
-shares = inside[inside.other < 0].groupby(["metric", "seed", "round"], observed=True).value
-rounded = {
-    "clients that count": shares.apply(lambda u: 1 / (u**2).sum()),
-    "largest share": shares.max(),
-    "smallest share": shares.min(),
+shares = one[one.other < 0].pivot(index="client", columns="metric", values="value")[["CBCC", "ABFA", "CAFA"]]
+v = cafa.class_frequencies(splits[p.profile, first])
+labels = cafa.cbcc(v, shown.settings["method"]["clusters"], first).tolist()
+order = sorted(range(len(v)), key=lambda i: (-labels.count(labels[i]), labels[i], i))
+rows = [f"{'▸ ' * (i in right.index)}{i}  {chr(65 + labels[i])} {labels.count(labels[i])}/{len(v)}" for i in order]
+maps = {
+    "CBCC: class shares (%)": (100 * v[order], rows, range(v.shape[1]), "class", "client, cluster, $w^K$"),
+    "ABFA: accuracy (%)": (100 * right, right.index, right.columns, "judged by client", "model of client"),
+    "weights (%)": (100 * shares, shares.index, shares.columns, "", "client"),
 }
-spread = {(what, m): v[m].groupby("seed").mean() for what, v in rounded.items() for m in ("CBCC", "ABFA", "CAFA")}
-spread = pd.DataFrame(spread)
-report.seeds = p.seeds
-caption = f"Concentration of the weights among the {len(table)} clients of a round, mean over rounds"
-report.summary("table-extra-weights", spread, caption, 2)
+report.figure("fig1", plots.heats(maps, height=3.3, width_ratios=(1.5, 1, 0.6)))
 
 # %% [markdown]
 # ## Figure 2: class frequencies
 #
 # Ten IID clients and ten others; left as the authors' code draws the others for its tables on CBCC, right as the paper
 # describes clients. An IID client's curve is flat but for the luck of the draw.
+# Thin lines are clients, thick ones their mean.
 
 # %%
-y = torch.arange(p.classes).repeat_interleave(p.each)
-said = {"code": "1-2 classes", "paper": "2-4 classes"}
-generators = [p.generator, *(g for g in said if g != p.generator)]
+said, y = {"code": "1-2 classes", "paper": "2-4 classes"}, torch.arange(p.classes).repeat_interleave(p.each)
+thin = {"seeds": True, "marker": ""}
 
 
-def vectors(n, other, generator, seed=0):
-    counts, group = partition.iid_mix_counts(y, n, other, generator=generator, seed=seed)
+def vectors(n, other, generator):
+    counts, group = partition.iid_mix_counts(y, n, other, generator=generator, seed=0)
     return counts.double() / counts.sum(1, keepdim=True), group == 0
 
 
-report.seeds = [0]
-fig, axes = plots.panels(1, 2, height=2.2, sharey=True)
-for ax, g in zip(axes, generators, strict=True):
-    v, iid = vectors(10, 10, g)
-    ax.plot(v[~iid].T, color=plots.PALETTE[2], lw=0.9, alpha=0.7)
-    ax.plot(v[iid].T, color=plots.PALETTE[1], lw=0.9)
-    for k, name in ((1, "IID"), (2, "other")):
-        ax.plot([], [], color=plots.PALETTE[k], label=name)
-    ax.set(xlabel="class", ylabel="share of the client's samples", xticks=range(p.classes), title=f"others: {said[g]}")
-    ax.label_outer()
-plots.legend(fig)
-report.figure("fig2", fig)
+drawn = {f"others: {said[g]}": vectors(10, 10, g) for g in said}
+drawn = {at: {"other": pd.DataFrame(v[~iid]), "IID": pd.DataFrame(v[iid])} for at, (v, iid) in drawn.items()}
+looks = {"other": thin | {"k": 2}, "IID": thin | {"k": 1}}
+report.figure("fig2", plots.curves(drawn, "share of the samples", x="class", sharey=True, looks=looks))
 
 # %% [markdown]
 # ## Figure 3: the set-up of the training
@@ -239,16 +180,15 @@ report.figure("fig2", fig)
 # Twenty clients, nobody IID. Arrows mark who trains in the first round.
 
 # %%
-report.seeds = p.seeds[:1]
-fig, axes = plots.panels(1, 2, height=3.4)
-for ax, (pr, how) in zip(axes, {"paper": "2-4 classes, random amounts", "code": "1-9 shards"}.items(), strict=True):
-    fed = studies.federation(trial("CAFA", p.seeds[0], pr).settings, p.seeds[0])
-    first = base.sample(fed, p.fraction, p.seeds[0], 0).tolist()
-    rows = [f"{'▸ ' if i in first else ''}{i}" for i in range(len(fed))]
-    plots.heat(ax, partition.class_counts(fed), rows, range(fed.classes), xlabel="class", ylabel="client")
-    judged = int(fed.half("val")[2].sum())
-    ax.set_title(f"{pr}: {how}\n{int(fed.sizes.sum()):,} to train on, {judged:,} to judge by")
-report.figure("fig3", fig)
+maps = {}
+for pr, how in {"paper": "2-4 classes, random amounts", "code": "1-9 shards"}.items():
+    counts, now = (
+        partition.class_counts(splits[pr, first]),
+        base.sample(splits[pr, first], p.fraction, first, 0).tolist(),
+    )
+    rows = [f"{'▸ ' * (i in now)}{i}" for i in range(p.clients)]
+    maps[f"{pr}: {how}"] = (counts, rows, range(counts.shape[1]), "class", "client")
+report.figure("fig3", plots.heats(maps))
 
 # %% [markdown]
 # ## Figure 4: choosing the number of clusters
@@ -258,69 +198,50 @@ report.figure("fig3", fig)
 
 # %%
 report.seeds = list(range(p.cbcc_seeds))
-cases, few = [(5, 15), (10, 30), (15, 45), (10, 10), (20, 20), (30, 30)], [(3, 17), (2, 18)]
-asked = {"classes": p.classes, "each": p.each, "cases": cases + few, "clusters": [p.asked]}
-told = [Trial(asked | {"generator": g}, s, g, {}, "iid_found") for g in generators for s in report.seeds]
-told = report.sweep(told).set_index(["algorithm", "iid", "other", "asked"]).sort_index()
-printed = {t: paper.printed(t) for t in ("table2", "table3")}
-fig, axes = plots.panels(1, 2, height=2.3, sharey=True)
-for ax, g in zip(axes, generators, strict=True):
-    run = told.loc[g, 30, 30, 0]
-    curve = run[run.metric == "silhouette"].pivot(index="seed", columns="k", values="value")
-    plots.band(ax, curve, k=1, seeds=True, marker="")
-    ax.plot(curve.idxmax(axis=1), curve.max(axis=1), "o", mfc="none", color="black", ms=6)
-    ax.axvline(printed["table3"]["30 + 30", "K"], color="black", ls=":", lw=1)
-    ax.set(xlabel="number of clusters k", ylabel="mean silhouette", title=f"others: {said[g]}")
-    ax.label_outer()
+cases = [(5, 15), (10, 30), (15, 45), (10, 10), (20, 20), (30, 30), (3, 17), (2, 18)]
+asked = {"classes": p.classes, "each": p.each, "cases": cases, "clusters": [p.asked]}
+told = report.sweep([Trial(asked | {"generator": g}, s, g, {}, "iid_found") for g in said for s in report.seeds])
+tried = told.query("metric == 'silhouette' and iid == 30").pivot(
+    index=["algorithm", "seed"], columns="k", values="value"
+)
+tried = {f"others: {said[g]}": {"mean": tried.loc[g]} for g in said}
+fig = plots.curves(tried, "mean silhouette", x="number of clusters k", sharey=True, looks={"mean": thin | {"k": 1}})
+for ax, runs in zip(fig.axes, tried.values(), strict=True):
+    ax.plot(runs["mean"].idxmax(axis=1), runs["mean"].max(axis=1), "o", mfc="none", color="black", ms=6)
+    ax.axvline(paper.printed("table3")["30 + 30", "K"], color="black", ls=":", lw=1)
 report.figure("fig4", fig)
 
 # %% [markdown]
 # ## Figure 5: before and after CBCC
 
 # %%
-report.seeds = [0]
 v, iid = vectors(30, 30, p.generator)
 found = cafa.cbcc(v)
-plane = (v - v.mean(0)) @ torch.linalg.svd(v - v.mean(0), full_matrices=False)[2][:2].T  # (N, classes) -> (N, 2)
-fig, axes = plots.panels(1, 2, height=2.8, sharex=True, sharey=True)
-for i, (a, b) in enumerate(plane.tolist()):
-    shape = "o" if iid[i] else "^"
-    axes[0].plot(a, b, shape, color=plots.GREY, mfc="none", ms=5)
-    colour = plots.PALETTE[1] if cafa.iid(found)[i] else plots.PALETTE[2 + int(found[i]) % 6]
-    axes[1].plot(a, b, shape, color=colour, mfc=colour if cafa.iid(found)[i] else "none", ms=5)
-for shape, name in (("o", "IID client"), ("^", "other client")):
-    axes[0].plot([], [], shape, color=plots.GREY, mfc="none", label=name)
-axes[1].plot([], [], "s", color=plots.PALETTE[1], label="taken for IID (largest cluster)")
-axes[0].set(title="before", xlabel="first component", ylabel="second component")
-axes[1].set(title=f"after: {len(found.unique())} clusters by colour (the paper: 11)", xlabel="first component")
-plots.legend(fig)
-report.figure("fig5", fig)
+marked = {"taken for IID (largest cluster)": cafa.iid(found)}
+report.seeds = [0]
+report.figure("fig5", plots.planes(v, {"IID client": iid, "other client": ~iid}, found, marked))
 
 # %% [markdown]
 # ## Tables 2 and 3: does CBCC find the IID clients?
 #
 # The clients taken for IID are those of the largest cluster. *Recall* is the share of IID clients among them,
 # *precision* the share of them that are IID.
+#
+# The last table is ours: fewer IID clients, and the fixed number of clusters of the authors' training runs.
 
 # %%
-report.seeds = list(range(p.cbcc_seeds))
-columns = {"Acc": "accuracy", "Precision": "precision", "Recall": "recall", "F1": "F1"}
-scored = {}
-for g in generators:
-    for case in cases + few:
-        for k in (0, p.asked):
-            run = told.loc[(g, *case, k)]
-            wide = run[run.metric != "silhouette"].pivot(index="seed", columns="metric", values="value")
-            scored[g, case, k] = wide.assign(K=run[run.metric == "F1"].set_index("seed").k)
-for name, three in (("table2", cases[:3]), ("table3", cases[3:])):
-    cells = {}
-    for g in generators:
-        tail = "" if g == p.generator else f", others with {said[g]}"
-        for column in ("K", *columns):
-            each = [scored[g, case, 0][columns.get(column, column)] for case in three]
-            cells |= {(f"{n} + {m}{tail}", column): x for (n, m), x in zip(three, each, strict=True)}
-            cells["Average" + tail, column] = sum(each) / 3
-    report.compare(name, pd.DataFrame(cells))
+report.seeds, index = list(range(p.cbcc_seeds)), ["algorithm", "iid", "other", "asked", "seed", "k"]
+scored = told[told.metric != "silhouette"].pivot(index=index, columns="metric", values="value").reset_index("k")
+names = {"k": "K", "accuracy": "Acc", "precision": "Precision", "recall": "Recall"}
+for name, three in (("table2", cases[:3]), ("table3", cases[3:6])):
+    runs = {}
+    for g, tail in {"code": "", "paper": f", others with {said['paper']}"}.items():
+        each = {f"{n} + {m}{tail}": scored.loc[g, n, m, 0].rename(columns=names) for n, m in three}
+        runs |= each | {f"Average{tail}": sum(each.values()) / 3}
+    report.compare(name, pd.concat(runs, axis=1))
+few = scored.F1.unstack([0, 1, 2, 3])
+few.columns = [(f"{n} + {m}", f"{said[g]}, k {f'= {k}' if k else 'by silhouette'}") for g, n, m, k in few]
+report.summary("table-extra-few", few, "F1 of the clients taken for IID (IID + others)", 2)
 
 # %% [markdown]
 # ## Figure 6: accuracy by round
@@ -329,70 +250,38 @@ for name, three in (("table2", cases[:3]), ("table3", cases[3:])):
 # average whose memory is a share of the picture's width (`fedclust.metrics.smoothed`), and its strength is not given.
 
 # %%
-report.seeds = p.seeds
+report.seeds, n, printed = p.seeds, p.rounds, paper.printed("table4")
 ran = report.sweep([trial(name, s, pr) for s in p.seeds for pr in methods for name in methods[pr]])
-curves = {at: plots.by_round(run) for at, run in ran.groupby(["profile", "algorithm"], observed=True)}
-
-
-def parts(frame):
-    """What the tables and claims look at: a value per seed."""
-    n = frame.shape[1]
-    late, fifth = frame.iloc[:, n // 2 :], max(n // 5, 1)
-    found = {str(k + 1): frame.iloc[:, k * n // 5 : (k + 1) * n // 5].mean(axis=1) for k in range(5)}
-    found |= {"best": frame.max(axis=1), "early": frame.iloc[:, : max(n // 15, 1)].mean(axis=1)}
-    found |= {"jumps": late.diff(axis=1).abs().mean(axis=1)}
-    return found | {"after": frame.iloc[:, max(fifth - 3, 0) : fifth].mean(axis=1)}
-
-
-measured = {at: parts(frame) for at, frame in curves.items()}
-fifths = [f"{k} fifth" for k in ("1st", "2nd", "3rd", "4th", "5th")]
-fig, axes = plots.panels(1, 3, height=2.7)
-for k, name in enumerate(rivals, 1):
-    frame, line = curves[p.profile, name], {"color": plots.PALETTE[k], "lw": 1.0}
-    axes[0].plot(frame.columns, frame.mean(), **line)
-    axes[1].plot(frame.columns, frame.mean(), **line | {"lw": 0.5, "alpha": 0.4})
-    plots.band(axes[1], smoothed(frame, p.smoothing), name, k=k, marker="", ls="-")
-    five = pd.DataFrame({fifth: measured[p.profile, name][str(fifth)] for fifth in range(1, 6)})
-    plots.band(axes[2], five, name, k=k, ls="-")
-    theirs = [paper.printed("table4")[name, c] for c in fifths]
-    axes[2].plot(range(1, 6), theirs, "D:", color=plots.PALETTE[k], mfc="white", ms=4.5, lw=0.8)
-axes[2].plot([], [], "D:", color="black", mfc="white", ms=4.5, lw=0.8, label="paper")
-ends = [f(curves[p.profile, m].mean()) for f in (min, max) for m in rivals]
-for ax, title in zip(axes, ("raw", f"smoothed, s = {p.smoothing:g}", "fifths of training"), strict=True):
-    plots.round_axis(ax, "accuracy" if ax is axes[0] else "", x="fifth" if ax is axes[2] else "round")
-    ax.set(title=title, ylim=(0, 1) if ax is axes[2] else (0.95 * min(ends), 1.05 * max(ends)))
-plots.legend(fig)
+fifths = dict(enumerate(paper.tables["table4"]["columns"], 1))
+windows = {k: slice(n * (k - 1) // 5, n * k // 5) for k in fifths}
+windows |= {"early": slice(max(n // 15, 1)), "after": slice(max(n // 5 - 3, 0), n // 5)}
+measured, drawn, smooth = {}, {"raw": {}, "smoothed": {}, "fifths (diamonds: the paper)": {}}, p.smoothing
+for (pr, m), run in ran.groupby(["profile", "algorithm"], observed=True):
+    frame = plots.by_round(run)
+    found = pd.DataFrame({what: frame.iloc[:, part].mean(axis=1) for what, part in windows.items()})
+    jumps = frame.iloc[:, n // 2 :].diff(axis=1).abs().mean(axis=1)
+    measured[pr, m] = found.assign(best=frame.max(axis=1), jumps=jumps)
+    if pr == p.profile and m in ("FedAvg", "FedProx", "CAFA"):
+        for panel, line in zip(drawn.values(), (frame, metrics.smoothed(frame, smooth), found[[*fifths]]), strict=True):
+            panel[m] = line
+looks = {m: {"k": k, "ls": "-", "marker": ""} for k, m in enumerate(drawn["raw"], 1)}
+fig = plots.curves(drawn, "test accuracy", height=2.7, looks=looks)
+for m, look in looks.items():
+    fig.axes[2].plot(
+        [*fifths], [printed[m, c] for c in fifths.values()], "D:", color=plots.PALETTE[look["k"]], mfc="white"
+    )
 report.figure("fig6", fig)
 
 # %% [markdown]
-# ## Table 4
+# ## Tables 4 and 5
 #
 # Rows below the paper's are ours: each of CAFA's two weights alone, and the plain mean that both go without size.
 
 # %%
-own = methods[p.profile]
-cells = {(m, c): measured[p.profile, m][str(k + 1)] for m in own for k, c in enumerate(fifths)}
-report.compare("table4", pd.DataFrame(cells))
-
-# %% [markdown]
-# ## Table 5
-
-# %%
-best = {m: measured[p.profile, m]["best"] for m in own}
-cells = {(m, "best"): best[m] for m in own} | {(m, "CAFA's gain"): best["CAFA"] - best[m] for m in own}
-report.compare("table5", pd.DataFrame(cells))
-
-# %% [markdown]
-# ## The other profile
-
-# %%
-other = next(pr for pr in methods if pr != p.profile)
-cells = {}
-for m in methods[other]:
-    cells |= {(m, c): measured[other, m][str(k + 1)] for k, c in enumerate(fifths)}
-    cells[m, "best"] = measured[other, m]["best"]
-    cells[m, "last fifth: CAFA's gain"] = measured[other, "CAFA"]["5"] - measured[other, m]["5"]
-report.summary("table-extra-profile", pd.DataFrame(cells), f"Tables 4 and 5 in profile {other}")
+own = {m: measured[p.profile, m] for m in methods[p.profile]}
+report.compare("table4", pd.concat({m: found.rename(columns=fifths) for m, found in own.items()}, axis=1))
+gains = {m: pd.DataFrame({"best": x.best, "CAFA's gain": own["CAFA"].best - x.best}) for m, x in own.items()}
+report.compare("table5", pd.concat(gains, axis=1))
 
 # %% [markdown]
 # ## Claims
@@ -402,21 +291,14 @@ report.summary("table-extra-profile", pd.DataFrame(cells), f"Tables 4 and 5 in p
 # the interval does not tell; *not reproduced*: the interval, or every seed alike, says otherwise.
 
 # %%
-measures = {}
-for (n, m), g in ((case, g) for case in cases for g in generators):
-    head = "" if g == p.generator else "described_"
-    measures |= {f"{head}{c.lower()}_{n}_{m}": scored[g, (n, m), 0][c] for c in (*columns.values(), "K")}
-described = [measures[f"described_recall_{n}_{m}"] for n, m in cases]
-measures["described_recall_least"] = pd.concat(described, axis=1).min(axis=1)
-measures |= {f"{pr}_{m.lower()}_{what}": x for (pr, m), found in measured.items() for what, x in found.items()}
-proxy = f"with {names[p.network]} on {p.samples:,} images, not VGG19 at full size"
-whole = p.network == "vgg19" and p.width == 1 and p.samples == paper.settings["samples"]["value"]
-trained = [claim for claim in paper.claims if int(claim.removeprefix("c").split("-")[0]) >= 6]
-verdicts = report.judge(
-    pd.DataFrame(measures),
-    untested={"c11": "the paper shows neither the settings nor the numbers"},
-    remarks={} if whole else dict.fromkeys(trained, proxy),
-)
+measures = {f"{pr}_{m.lower()}_{c}": x for (pr, m), found in measured.items() for c, x in found.items()}
+for g, (n, m) in ((g, case) for g in said for case in cases[:6]):
+    named = scored.loc[g, n, m, 0].rename(columns=str.lower).add_suffix(f"_{n}_{m}")
+    measures |= named.add_prefix("described_" * (g == "paper"))
+measures = pd.DataFrame(measures)
+measures["described_recall_least"] = measures.filter(like="described_recall").min(axis=1)
+remarks = {c: proxy for c in paper.claims if proxy and int(c[1:].split("-")[0]) >= 6}
+report.judge(measures, {"c11": "the paper shows neither the settings nor the numbers"}, remarks)
 
 # %% [markdown]
 # ## How large is the gain beside the noise?
@@ -426,30 +308,18 @@ verdicts = report.judge(
 # methods have the same split, initial model, batches and clients. Diamonds are the paper's gains, from one run.
 
 # %%
-claimed = {"best": paper.printed("table5")["FedAvg", "CAFA's gain"]}
-claimed["5"] = paper.printed("table4")["CAFA", fifths[4]] - paper.printed("table4")["FedAvg", fifths[4]]
+claimed = [paper.printed("table5")["FedAvg", "CAFA's gain"], printed["CAFA", fifths[5]] - printed["FedAvg", fifths[5]]]
 fig, axes = plots.panels(1, 2, height=2.4, sharey=True)
-rows = []
 for ax, pr in zip(axes, methods, strict=True):
-    for k, (what, name) in enumerate({"best": "best", "5": "last fifth"}.items()):
-        fedavg, gain = measured[pr, "FedAvg"][what], measured[pr, "CAFA"][what] - measured[pr, "FedAvg"][what]
-        for x, values, colour in ((k, fedavg - fedavg.mean(), plots.GREY), (k + 2, gain, plots.PALETTE[1])):
-            ax.plot(x + np.linspace(-0.15, 0.15, len(values)), 100 * values, "o", color=colour, ms=4)
-        ax.plot(k + 2.3, 100 * claimed[what], "D", color="black", mfc="white", ms=5.5)
-        row = {"": f"profile {pr}, {name}", "FedAvg: sd over seeds": fedavg.std(), "CAFA's gain": gain.mean()}
-        row |= {"its sd": gain.std(), "claimed gain": claimed[what]}
-        for paired, sd in {"unpaired": 2**0.5 * fedavg.std(), "paired": gain.std()}.items():
-            row[f"runs needed, {paired}"] = max(2, int(np.ceil((1.96 * sd / claimed[what]) ** 2)))
-        rows.append(row)
-    ax.axhline(0, color="black", lw=0.8)
+    fedavg, ours = (100 * measured[pr, m][["best", 5]] for m in ("FedAvg", "CAFA"))
+    ax.plot([0, 1], (fedavg - fedavg.mean()).T, "o", color=plots.GREY, mfc="none")
+    ax.plot([2, 3], (ours - fedavg).T, "o", color=plots.PALETTE[1], mfc="none")
+    ax.plot([2.25, 3.25], [100 * gain for gain in claimed], "D", color="black", mfc="white")
     ax.set_xticks(range(4), ["FedAvg alone:\nbest", "last\nfifth", "CAFA - FedAvg:\nbest", "last\nfifth"])
-    ax.set(title=f"profile {pr}", ylabel="accuracy (points)" if ax is axes[0] else "")
-caption = "Seeds of FedAvg around their mean, and CAFA's gain seed by seed; diamonds: the paper's gain"
-report.figure("fig-extra-noise", fig, caption)
-caption = "Runs of each method needed until a gain of the claimed size stands out of the noise (95 % interval)"
-report.table("table-extra-noise", pd.DataFrame(rows), caption)
-jumps = measured[p.profile, "FedAvg"]["jumps"].mean()
-Markdown(f"From one round to the next FedAvg's accuracy moves by {100 * jumps:.1f} points on average.")
+    ax.set(title=f"profile {pr}", ylabel="points of accuracy" if ax is axes[0] else "")
+report.figure(
+    "fig-extra-noise", fig, "FedAvg's seeds around their mean, CAFA's gain by seed; diamonds: the paper's gain"
+)
 
 # %% [markdown]
 # ## Where a gain comes from
@@ -459,14 +329,14 @@ Markdown(f"From one round to the next FedAvg's accuracy moves by {100 * jumps:.1
 # also has a fifth less to train on; *FedAvg on 80 %* has the same handicap.
 
 # %%
-steps = [("paper", *pair) for pair in (("plain mean", "FedAvg"), ("CAFA", "plain mean"), ("CAFA", "FedAvg"))]
-steps += [("paper", "CBCC only", "plain mean"), ("paper", "ABFA only", "plain mean"), ("code", "CAFA", "FedAvg")]
-steps += [("code", "FedAvg on 80 %", "FedAvg"), ("code", "CAFA", "FedAvg on 80 %")]
-whats = {"5": "last fifth", "best": "best", "jumps": "change from round to round"}
-cells = {}
-for (pr, a, b), what in itertools.product(steps, whats):
-    cells[f"{pr}: {a} - {b}", whats[what]] = 100 * (measured[pr, a][what] - measured[pr, b][what])
-report.summary("table-extra-source", pd.DataFrame(cells), "Paired differences in points of accuracy", 2)
+steps = [("paper", m, "plain mean") for m in ("CAFA", "CBCC only", "ABFA only")] + [("code", "CAFA", "FedAvg on 80 %")]
+steps += [("paper", m, "FedAvg") for m in ("plain mean", "CAFA")] + [
+    ("code", m, "FedAvg") for m in ("CAFA", "FedAvg on 80 %")
+]
+whats = {5: "last fifth", "best": "best", "jumps": "change from round to round"}
+cells = {f"{pr}: {a} - {b}": measured[pr, a] - measured[pr, b] for pr, a, b in sorted(steps, reverse=True)}
+cells = 100 * pd.concat({at: x[[*whats]].rename(columns=whats) for at, x in cells.items()}, axis=1)
+report.summary("table-extra-source", cells, "Paired differences in points of accuracy", 2)
 
 # %% [markdown]
 # ## What CBCC does where nobody is IID
@@ -474,73 +344,38 @@ report.summary("table-extra-source", pd.DataFrame(cells), "Paired differences in
 # In the training split all clients hold few classes. There still is a largest cluster, and its members count most.
 
 # %%
-rows = []
-for pr, how in {"paper": p.clusters or None, "code": p.asked}.items():
-    for s in p.seeds:
-        v = cafa.class_frequencies(studies.federation(trial("CAFA", s, pr).settings, s))
-        labels = cafa.cbcc(v, how, s)
-        top, sizes, held = cafa.iid(labels), labels.bincount(), v > 0
-        row = {"profile": pr, "seed": s, "clusters": len(sizes), "largest cluster": f"{top.sum()} of {len(v)}"}
-        row |= {"classes per client there": held[top].sum(1).double().mean().item()}
-        row |= {"elsewhere": held[~top].sum(1).double().mean().item(), "in all there": int(held[top].any(0).sum())}
-        rows.append(row | {"heaviest : lightest": f"{sizes.max()} : {sizes.min()}"})
-caption = "The cluster that is called IID in the training splits, and how many classes its clients hold"
-report.table("table-extra-largest", pd.DataFrame(rows), caption)
+rows, columns = [], ["profile", "seed", "clusters", "largest", "its clients' classes", "the others' classes"]
+for (pr, s), fed in splits.items():
+    labels = cafa.cbcc(v := cafa.class_frequencies(fed), methods[pr]["CAFA"]["clusters"], s)
+    top, held = cafa.iid(labels), (v > 0).double().sum(1)
+    rows.append([pr, s, len(labels.unique()), int(top.sum()), held[top].mean().item(), held[~top].mean().item()])
+report.table(
+    "table-extra-largest", pd.DataFrame(rows, columns=columns), "The cluster called IID in the training splits"
+)
 
 # %% [markdown]
-# ## Beyond the paper
+# ## Beyond the paper: another network
 #
-# ### Fewer IID clients, and a fixed number of clusters
-#
-# F1 of CBCC as the IID clients become fewer, and with the number of clusters that the authors' training runs fix.
+# The same comparison with a convolutional network, for fewer rounds.
 
 # %%
-report.seeds = list(range(p.cbcc_seeds))
-ways = {0: "by silhouette", p.asked: f"k = {p.asked}"}
-cells = {}
-for (n, m), g, (k, way) in itertools.product(cases + few, generators, ways.items()):
-    cells[f"{n} + {m}", f"{said[g]}, {way}"] = scored[g, (n, m), k]["F1"]
-report.summary("table-extra-few", pd.DataFrame(cells), "F1 of the clients taken for IID (IID + others)", 2)
-
-# %% [markdown]
-# ### Another network
-#
-# The same comparison with a convolutional network, for fewer rounds; and a narrow VGG19, of which a few rounds of one
-# seed are shown: **no ordering claim at this size**, it has hardly left chance.
-
-# %%
-report.seeds = p.seeds
-narrow = {"model": kinds["vgg19"] | {"width": p.narrow_width}, "rounds": p.narrow_rounds}
-pair = [trial(m, s, "paper", "cnn", rounds=p.check_rounds) for s in p.seeds for m in ("FedAvg", "CAFA")]
-small = [trial(m, p.seeds[0], "paper", "vgg19", **narrow) for m in ("FedAvg", "CAFA")]
-panels = {"convolutional network": pair, f"VGG19 x {p.narrow_width:g}, one seed: no ordering claim": small}
-for title, trials in panels.items():
-    run = report.sweep(trials)
-    panels[title] = {m: plots.by_round(part) for m, part in run.groupby("algorithm", observed=True, sort=False)}
-fig = plots.curves(panels, sharey=True)
-for ax in fig.axes:
-    ax.set_ylim(0, 0.5)
-report.figure("fig-extra-network", fig, "FedAvg and CAFA with other networks, profile paper")
-tail = max(p.check_rounds // 5, 1)
-cells = {("last fifth", m): frame.iloc[:, -tail:].mean(axis=1) for m, frame in panels["convolutional network"].items()}
-cells["last fifth", "gain"] = cells["last fifth", "CAFA"] - cells["last fifth", "FedAvg"]
-report.summary("table-extra-network", pd.DataFrame(cells), f"Convolutional network, {p.check_rounds} rounds")
+check = report.sweep([trial(m, s, "paper", "cnn", rounds=p.check_rounds) for s in p.seeds for m in ("FedAvg", "CAFA")])
+late = check[check["round"] >= p.check_rounds - max(p.check_rounds // 5, 1)].groupby("algorithm", observed=True)
+ends = pd.concat({("last fifth", m): plots.by_round(run).mean(axis=1) for m, run in late}, axis=1)
+ends["last fifth", "gain"] = ends["last fifth", "CAFA"] - ends["last fifth", "FedAvg"]
+report.summary("table-extra-network", ends, f"Convolutional network, {p.check_rounds} rounds, profile paper")
 
 # %% [markdown]
 # ## What it cost
 #
-# CAFA's clients send their models to each other: $m(m - 1)$ transfers per round on top of FedAvg's $2m$. The last
-# column is what that means for the paper's network and rounds.
+# CAFA's clients send their models to each other: $m(m - 1)$ transfers per round on top of FedAvg's $2m$.
 
 # %%
-paid = ran[(ran.profile == p.profile) & (ran.client == -1)]
-paid = paid.groupby(["algorithm", "seed", "metric"], observed=True).value.sum()
-paid = paid.groupby(level=[0, 2], observed=True).mean().unstack().loc[list(own)]
-every = fc.models.vgg19().size * 4 * paper.settings["rounds"]["value"] / p.rounds / 1e9
-costs = pd.DataFrame({"models down": paid.down.astype(int), "models up": paid.up.astype(int)})
-costs = costs.assign(**{"MB here": paid.bytes / 1e6, "GB at the paper's size": (paid.down + paid.up) * every})
-caption = f"Traffic of {p.rounds} rounds, mean over seeds; run times are in run.json"
-report.table("table-extra-cost", costs.reset_index(names="method"), caption)
+paid = ran[(ran.profile == p.profile) & ran.metric.isin(["down", "up", "bytes"])].astype({"metric": str})
+paid = paid.groupby(["algorithm", "metric"], observed=True).value.sum().unstack() / len(p.seeds)
+report.table(
+    "table-extra-cost", paid.reset_index(names="method"), f"Models and bytes sent in {n} rounds, mean over seeds"
+)
 report.close()
 
 # %% [markdown]
