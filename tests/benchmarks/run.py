@@ -1,8 +1,9 @@
 """make bench-peers: the same work by everyone, in turns, on one core and on all; tables and a figure in figures/bench/.
 
 Every repetition of a peer is a process of its own. Its first and last round do not count (compiling, evaluating).
-On one core a process is pinned to it. On all cores there is one such process per core at the same time, as in a sweep
-over seeds; a peer that spreads one run over the cores by itself does that. A time is seconds per round and run.
+On one core a process is pinned to it and its processor time counts (Flower's clients are processes of their own: the
+wall's). On all cores there is one such process per core at the same time, as in a sweep over seeds, and a peer that
+spreads one run over the cores by itself does that; the wall's time counts. All are seconds per round and run.
 """
 
 import argparse
@@ -63,11 +64,29 @@ def measured(name: str, work: Workload, folder: Path, everywhere: bool) -> dict[
         if not results:
             raise Missing(f"does not run: {lines[-1][:200]}")
         found.append(json.loads(results[-1]))
-    rates = [1 / statistics.median(one["seconds"][1:-1]) for one in found]
+    kind = "wall" if everywhere or peer.spreads else "processor"
+    rates = [1 / statistics.median(one[kind][1:-1]) for one in found]
     return {"seconds": 1 / sum(rates), "accuracy": found[0]["accuracy"], "version": found[0]["version"]}
 
 
-def against_peers(names: list[str], work: dict[str, Workload], repeats: int) -> list[dict[str, Any]]:
+def settle(patience: float) -> float:
+    """Wait until the processor is free, at most so many seconds; its idle share in the last second."""
+    end = time.monotonic() + patience
+    while True:
+        before = ticks()
+        time.sleep(1)
+        idle, total = (b - a for a, b in zip(before, ticks(), strict=True))
+        if idle / total > 0.9 or time.monotonic() > end:
+            return round(idle / total, 2)
+
+
+def ticks() -> tuple[int, int]:
+    """(idle, all) of the processor since it started."""
+    spent = [int(n) for n in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return spent[3] + spent[4], sum(spent)
+
+
+def against_peers(names: list[str], work: dict[str, Workload], repeats: int, patience: float) -> list[dict[str, Any]]:
     """Everyone in turns: a row per peer, workload, setting and repetition."""
     rows: list[dict[str, Any]] = []
     for title, one in work.items():
@@ -83,6 +102,7 @@ def against_peers(names: list[str], work: dict[str, Workload], repeats: int) -> 
                         "cores": len(CORES) if everywhere else 1,
                         "repeat": repeat,
                     }
+                    about["free"] = settle(patience)
                     try:
                         found = measured(name, one, HERE / "work" / title, everywhere)
                     except Missing as error:
@@ -92,13 +112,15 @@ def against_peers(names: list[str], work: dict[str, Workload], repeats: int) -> 
     return rows
 
 
-def against_loops(repeats: int, small: bool) -> list[dict[str, Any]]:
+def against_loops(repeats: int, small: bool, patience: float) -> list[dict[str, Any]]:
     """What no peer offers, in this process on one thread."""
     rows = []
     for title, ways in loops.all_ways(small).items():
+        free = settle(patience)
         for name, times in loops.interleaved(ways, repeats).items():
             rows += [
-                {"workload": title, "peer": name, "cores": 1, "repeat": i, "seconds": s} for i, s in enumerate(times)
+                {"workload": title, "peer": name, "cores": 1, "repeat": i, "free": free, "seconds": s}
+                for i, s in enumerate(times)
             ]
         say(rows[-1])
     return rows
@@ -137,7 +159,7 @@ def machine() -> dict[str, Any]:
         "instructions": ", ".join(name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in flags),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "python": platform.python_version(), "torch": torch.__version__, "date": str(date.today()),
-        "fast_kernel": is_single_precision(), "load_before": round(os.getloadavg()[0], 2),
+        "fast_kernel": is_single_precision()
     }  # fmt: skip
 
 
@@ -150,6 +172,7 @@ def main() -> None:
     ask.add_argument("--peers", nargs="*", default=list(PEERS), help="some of: " + ", ".join(PEERS))
     ask.add_argument("--workloads", nargs="*", default=[*WORK, "loops", "figure", "growth"])
     ask.add_argument("--repeats", type=int, default=5)
+    ask.add_argument("--patience", type=float, default=20, help="seconds to wait for a free processor before each run")
     ask.add_argument("--small", action="store_true", help="tiny sizes: shows that everything runs; writes to build/")
     given = ask.parse_args()
     torch.set_num_threads(1)
@@ -157,11 +180,11 @@ def main() -> None:
     kept = json.loads(raw.read_text()) if raw.exists() else {"rows": [], "growth": []}
     work = {n: w.tiny() if given.small else w for n, w in WORK.items() if n in given.workloads}
     done = {"machine": machine(), "limits": limits(), "rows": [], "growth": kept["growth"]}
-    started = time.perf_counter()
-    rows = against_peers(given.peers, work, given.repeats)
+    rows = against_peers(given.peers, work, given.repeats, given.patience)
     if "loops" in given.workloads:
-        rows += against_loops(given.repeats, given.small)
+        rows += against_loops(given.repeats, given.small, given.patience)
     if "figure" in given.workloads:
+        settle(given.patience)
         rows += figure(3 if given.small else ROUNDS)
     fresh = {(row["workload"], row["peer"]) for row in rows}
     done["rows"] = [row for row in kept["rows"] if (row["workload"], row["peer"]) not in fresh] + rows
@@ -171,10 +194,8 @@ def main() -> None:
             for value in values[:2] if given.small else values:
                 done["growth"].append({"kind": kind, "value": value} | growth.measure(kind, value))
                 say(done["growth"][-1])
-    done["machine"] |= {
-        "load_after": round(os.getloadavg()[0], 2),
-        "minutes": round((time.perf_counter() - started) / 60, 1),
-    }
+    free = [row["free"] for row in done["rows"] if "free" in row]
+    done["machine"]["free"] = statistics.median(free) if free else 1.0
     write(raw, lambda path: path.write_text(json.dumps(done, indent=1)))
     report.main(done, HERE / "small" if given.small else HERE.parents[1] / "figures" / "bench")
 
