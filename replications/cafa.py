@@ -360,10 +360,10 @@ report.close()
 # that leaving out the worst models matters. That is what the paper ran, and what this tier cannot settle: with a
 # perceptron the mean is good anyway, and the weights are mild (fig. 1).
 #
-# **An early lead of FedAvg and FedProx is not seen** (c8), nor an early lead of CAFA (c10).
+# **Who leads early**, FedAvg and FedProx (c8) or CAFA (c10), is for the verdicts to say.
 #
-# **How many runs it takes.** Here the differences within a seed scatter by about as much as a best accuracy does from
-# seed to seed, which is about the gain the paper reports; one run of each method cannot show it. The accuracy of a
+# **How many runs it takes.** Where differences within a seed scatter as widely as the gain that the paper reports (the
+# figure of the noise), one run of each method cannot show it. The accuracy of a
 # large network jumps far more from round to round, and the authors' own public logs of one configuration differ by
 # more than the gain. A best accuracy of one run is, moreover, a maximum over 150 draws.
 #
