@@ -25,9 +25,11 @@ from typing import Any
 
 import pandas as pd
 from joblib import Parallel, delayed, parallel_config
+from joblib.externals.loky import process_executor
 
 LIBRARIES = ("torch", "numpy", "scikit-learn", "opacus")
 ALIKE = ("FedAvg", "CFL", "FedAC", "FedACP")  # methods that are FedAvg until they split
+KEEP = 8 * 2**30  # bytes a worker may grow by before loky replaces it: it keeps its federations to train on them again
 ATTEMPTS = 3  # at the trials whose worker was lost
 HEARTBEAT = 2.0  # seconds between two words of a running trial
 
@@ -158,6 +160,7 @@ def attempt(family: list["Job"]) -> list[tuple[str, dict[str, Any]]]:
     from fedclust.memo import Memo
 
     studies.one_thread()
+    process_executor._MAX_MEMORY_LEAK_SIZE = KEEP
     memo = Memo(2 * len(family))
     going = {job.trial.identity: (job, job.begin(memo)) for job in family}
     ended = []
@@ -181,7 +184,7 @@ def families(jobs: list["Job"]) -> list[list["Job"]]:
         rest = [{k: v for k, v in settings.items() if k != "method"}, job.trial.seed]
         name = digest(rest) if job.trial.task == "train" and kind in ALIKE else job.trial.identity
         found.setdefault(name, []).append(job)
-    return list(found.values())
+    return sorted(found.values(), key=lambda family: family[0].split)  # a worker keeps the last federations it had
 
 
 @dataclass
@@ -193,6 +196,11 @@ class Job:
     why: str
     progress: str | None
     seconds: float = 0.0
+
+    @property
+    def split(self) -> str:
+        """Which federation the trial is about."""
+        return json.dumps([self.trial.settings.get("data"), self.trial.settings.get("partition"), self.trial.seed])
 
     def begin(self, memo: Any) -> Generator[int, None, pd.DataFrame]:
         from fedclust import studies
