@@ -30,7 +30,7 @@ def test_a_forced_split_is_what_fedac_does_when_its_gates_open_in_that_round(at:
 
 def test_the_tree_shows_each_cluster_with_its_clients():
     run = studies.train(BASE | {"method": {"kind": "FedAC", "fraction": 1.0, "alpha": torch.inf, "beta": 0.5}}, seed=0)
-    fig, ax = plots.panels()
+    _, ax = plots.panels()
     plots.lineage(ax, run)
     labels = [tick.get_text() for tick in ax.get_yticklabels()]
     last = run[(run.metric == "accuracy") & (run["round"] == 3)]
