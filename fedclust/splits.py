@@ -68,6 +68,13 @@ def first(seen: Conditions, alpha: float, beta: float) -> pd.Series:
     return (holds.idxmax(axis=1) + 1.0).where(holds.any(axis=1), np.inf)
 
 
+def beside(one: Conditions, other: Conditions, names: Sequence[str]) -> pd.DataFrame:
+    """Both conditions of two runs in the rounds that both have, means over the seeds that both have."""
+    rounds, seeds = one["theta"].columns, one["theta"].index
+    shown = {f"{w}, {n}": c[w].loc[seeds, rounds].mean() for w in one for n, c in zip(names, (one, other), strict=True)}
+    return pd.DataFrame(shown).rename_axis("round").reset_index()
+
+
 def draws(record: pd.DataFrame) -> pd.DataFrame:
     """Both conditions of every round, beside the share of the smaller of two groups among those who trained."""
     trained = record[(record.metric == "trained") & (record.value == 1)].groupby(["seed", "round"]).group.mean()
@@ -133,6 +140,41 @@ def curves(records: Mapping[str, pd.DataFrame], metric: str, title: str) -> Figu
         how: Any = {"color": plots.PALETTE[looks[name]["k"]], "mec": "black", "zorder": 5, "ms": 7}
         fig.axes[0].plot(at, single[name].iloc[0].reindex(at), "v", **how)
     return fig
+
+
+def tree(record: pd.DataFrame, title: str) -> Figure:
+    """`plots.lineage` of the record's first seed."""
+    fig, ax = plots.panels(height=2.6)
+    plots.lineage(ax, record[record.seed == record.seed.min()])
+    ax.set_title(f"{title}, seed {record.seed.min()}; clients of group A · B · C ...")
+    return fig
+
+
+def both(seen: Mapping[str, Conditions], alpha: float, beta: float) -> Figure:
+    """Both conditions of one run per name, by round; they hold below the thick lines."""
+    names = {"dloss": f"|change of the loss|, $\\alpha$ = {alpha:g}", "theta": f"$\\theta$, $\\beta$ = {beta:g}"}
+    drawn = {title: {name: c[what].iloc[:1] for name, c in seen.items()} for what, title in names.items()}
+    fig = plots.curves(drawn, "", height=2.6, looks={name: {"lw": 1.1} for name in seen})
+    for ax, level, kind in zip(fig.axes, (alpha, beta), ("log", "linear"), strict=True):
+        ax.axhline(level, color="black", lw=2.5, zorder=1)
+        ax.set_yscale(kind)
+    return fig
+
+
+def waits(
+    axes: Any, seen: Mapping[str, Conditions], alphas: Sequence[float], betas: Sequence[float], unit: float
+) -> None:
+    """Rounds until the first split for any thresholds: median over seeds, empty where half of them never split."""
+    for ax, (name, c) in zip(axes, seen.items(), strict=True):
+        rounds = [[first(c, a * unit, b).median() for a in alphas] for b in betas]
+        last = ax is not axes[0]
+        how: Any = {
+            "vmax": c["theta"].shape[1] / 2,
+            "xlabel": "$\\alpha$",
+            "ylabel": "" if last else "$\\beta$, a cosine",
+        }
+        plots.heat(ax, rounds, betas, alphas, **how)
+        ax.set_title(f"rounds to the first split,\n{name}")
 
 
 def plane(at: Sequence[int] = (0, 1, 25), size: int = 12) -> Figure:

@@ -21,7 +21,7 @@ tier = "quick"  # smoke (seconds, drawn glyphs) | quick (minutes, real data) | p
 seeds = None  # how many, or a list; None here and below: what papers/fedac.toml says for the tier
 jobs = 2  # worker processes
 backend = "loky"  # where they run: loky (here), ray or dask (a cluster)
-data = None  # "cifar10" | "mnist" | "fashion_mnist" | "glyphs"
+data = None  # "cifar10" | "glyphs"
 clients = None  # spread evenly over the client clusters
 rounds = None  # communication rounds
 participation = None  # share of a cluster's clients that train in a round
@@ -95,9 +95,8 @@ paper.settings_table(p.tier)
 # %%
 cases = {"iid": (1, "IID"), "two": (2, "two clusters"), "three": (3, "three clusters"), "four": (4, "four clusters")}
 title = {case: name for case, (_, name) in cases.items()}
-half = [0.5] * (1 if p.data in ("mnist", "fashion_mnist") else 3)
 drawn = {"color": True, "n": 40 * p.clients, "n_test": 10 * p.clients} if p.data == "glyphs" else {}
-source = {"name": p.data, "mean": half, "std": half, **drawn}
+source = {"name": p.data, "mean": [0.5] * 3, "std": [0.5] * 3, **drawn}
 images = studies.dataset({"data": source})
 tests = round(p.holdout * len(images.y)) or len(images.y_test)
 scale = tests / 10_000 if p.loss == "sum" else 1.0  # alpha is for as many test images as there are
@@ -106,6 +105,8 @@ full = p.epochs * int(np.ceil((1 - p.holdout) * len(images.y) / p.clients / pape
 pace = {"lr": studies.stretched(p.lr, p.momentum, full, p.steps), "steps": p.steps} if p.steps else whole
 gates = {"alpha": p.alpha * scale, "beta": p.beta, "loss": p.loss, "reading": p.reading, "warmup": p.warmup}
 fedavg, fedac = ({"kind": kind, "fraction": p.participation} for kind in ("FedAvg", "FedAC"))
+net = {"kind": "cnn", "channels": p.channels, "kernel": 5, "hidden": p.hidden}
+local = {"momentum": p.momentum, "batch": p.batch}
 groups = {"kind": "class_groups", "clients": p.clients, "holdout": p.holdout or None}
 methods = {"FedAvg": fedavg, "FedAC": fedac | gates, "FedACP": fedac | gates | {"kind": "FedACP"}}
 never = fedac | gates | {"alpha": 0.0}  # FedAvg, number for number, that writes down both conditions
@@ -113,14 +114,8 @@ never = fedac | gates | {"alpha": 0.0}  # FedAvg, number for number, that writes
 
 def trial(case, label, seed, method=None, *, task="train", **settings):
     """One run of the paper's experiment, or of one that differs in the settings given."""
-    usual = {
-        "data": source,
-        "partition": groups | {"groups": cases[case][0]},
-        "model": {"kind": "cnn", "channels": p.channels, "kernel": 5, "hidden": p.hidden},
-        "train": {"momentum": p.momentum, "batch": p.batch, **pace},
-        "method": method or methods[label],
-        "rounds": p.rounds,
-    }  # fmt: skip
+    usual = {"data": source, "partition": groups | {"groups": cases[case][0]}, "model": net, "train": local | pace}
+    usual |= {"method": method or methods[label], "rounds": p.rounds}
     return Trial(usual | settings, seed, label, {"case": case}, task)
 
 
@@ -135,11 +130,7 @@ runs = dict(iter(made.groupby(["case", "algorithm"], observed=True)))
 # The tree of one real run: what was split, when, and which clients went where.
 
 # %%
-one = runs["four", "FedAC"][runs["four", "FedAC"].seed == p.seeds[0]]
-fig, ax = plots.panels(height=2.6)
-plots.lineage(ax, one)
-ax.set_title(f"{title['four']}, FedAC, seed {p.seeds[0]}; clients of group A · B · C · D")
-report.figure("fig2", fig)
+report.figure("fig2", splits.tree(runs["four", "FedAC"], f"{title['four']}, FedAC"))
 
 # %% [markdown]
 # ## Figure 3: IID clients
@@ -209,17 +200,10 @@ report.table("table-extra-results", pd.DataFrame(rows, columns=["", "method", *k
 # %%
 watched = {c: splits.conditions(runs[c, "watched"]) for c in cases}
 three = ("iid", "two", "four")
-names = {"dloss": f"|change of the loss|, $\\alpha$ = {gates['alpha']:g}"}
-names["theta"] = f"$\\theta$, $\\beta$ = {p.beta:g}"
-drawn = {name: {title[c]: watched[c][what].iloc[:1] for c in three} for what, name in names.items()}
-fig = plots.curves(drawn, "", height=2.6, looks={title[c]: {"lw": 1.1} for c in three})
-for ax, level, kind in zip(fig.axes, (gates["alpha"], p.beta), ("log", "linear"), strict=True):
-    ax.axhline(level, color="black", lw=2.5, zorder=1)
-    ax.set_yscale(kind)
+fig = splits.both({title[c]: watched[c] for c in three}, gates["alpha"], p.beta)
 caption = f"Both conditions in runs that never split, seed {p.seeds[0]}; they hold below the thick lines"
 report.figure("fig-extra-gates", fig, caption)
-begin = max(2, p.rounds // 20)
-tables = {title[c]: splits.shares(watched[c], gates["alpha"], p.beta, begin) for c in three}
+tables = {title[c]: splits.shares(watched[c], gates["alpha"], p.beta, max(2, p.rounds // 20)) for c in three}
 tables = pd.concat(tables, names=[""]).reset_index(0)
 report.table("table-extra-gates", tables, "Shares of the watched rounds, all seeds")
 
@@ -240,11 +224,9 @@ report.table("table-extra-gates", tables, "Shares of the watched rounds, all see
 seen = splits.draws(runs["two", "watched"])
 caption = "The angle to the mean, measured and for equal updates; how often a draw can fire"
 report.figure("fig-extra-angle", splits.angles(seen, gates["alpha"], p.participation, p.clients), caption)
-even, uneven = seen[seen.smaller > 0.45], seen[seen.smaller < 0.35]
+held = (seen.theta < p.beta).groupby(np.digitize(seen.smaller, (0.35, 0.45))).mean().reindex(range(3)) * 100
 Markdown(
-    f"The angle condition held in {100 * (even.theta < p.beta).mean():.0f} % of the even draws, and in "
-    f"{100 * (uneven.theta < p.beta).mean():.0f} % of those with less than 35 % of one group; the median "
-    f"$|\\Delta\\mathrm{{loss}}|$ was {even.dloss.median():.2g} and {uneven.dloss.median():.2g}."
+    f"The angle condition held in {held[2]:.0f} % of the even draws, in {held[0]:.0f} % of the lopsided (below 0.35)."
 )
 
 # %% [markdown]
@@ -265,7 +247,7 @@ some, levels = {"5": 5.0, "50": 50.0, "any": 1e9}, (-0.5, 0.0, 0.5)
 
 def side(name, change, **train):
     """Shorter runs with four clusters that differ in something."""
-    how = {"rounds": p.side_rounds, "train": {"momentum": p.momentum, "batch": p.batch, **pace, **train}}
+    how = {"rounds": p.side_rounds, "train": local | pace | train}
     return [trial("four", name, s, change if "kind" in change else fedac | gates | change, **how) for s in few]
 
 
@@ -273,16 +255,12 @@ trials = [t for a, v in some.items() for b in levels for t in side(f"{a}, {b}", 
 grid = report.sweep(trials).groupby("algorithm", observed=True)
 ends = {name: plots.by_round(run, "ari").iloc[:, -1].mean() for name, run in grid}
 fig, axes = plots.panels(1, 3, height=2.3)
-for ax, case in zip(axes[:2], ("two", "four"), strict=True):
-    wait = [[splits.first(watched[case], a * scale, b).median() for a in alphas] for b in betas]
-    plots.heat(ax, wait, betas, alphas, vmax=p.rounds / 2, xlabel="$\\alpha$", ylabel="$\\beta$, a cosine")
-    ax.set_title(f"rounds to the first split,\n{title[case]}")
-    ax.add_patch(plots.frame(2, 3))
-axes[1].set_ylabel("")
+splits.waits(axes[:2], {title[c]: watched[c] for c in ("two", "four")}, alphas, betas, scale)
 ari = [[ends[f"{a}, {b}"] for a in some] for b in levels]
 plots.heat(axes[2], ari, levels, some, xlabel="$\\alpha$", form="{:.2f}", vmax=1)
 axes[2].set_title(f"ARI after {p.side_rounds} rounds,\n{title['four']}")
-axes[2].add_patch(plots.frame(0, 1))
+for ax, cell in zip(axes, ((2, 3), (2, 3), (0, 1)), strict=True):
+    ax.add_patch(plots.frame(*cell))
 report.figure("fig-extra-map", fig, f"Sensitivity to both thresholds; ARI: mean of {len(few)} seed(s)")
 
 # %% [markdown]
@@ -309,10 +287,8 @@ report.figure("fig-extra-when", fig, "How well a split of all clients would go i
 # interval does not, *not reproduced* if it excludes the claim. The text prints no sizes.
 
 # %%
-short = {"final accuracy": "final", "wobble": "wobble", "loss wobble": "loss_wobble", "ARI": "ari"}
-short |= {"first split": "first", "splits": "splits", "messages": "sent"}
-judged = {key: s for key, s in scores.items() if key[0] != "three"}
-measures = {f"{c}_{m.lower()}_{name}": s[k] for (c, m), s in judged.items() for k, name in short.items()}
+names = {(c, m, k): f"{c}_{m.lower()}_{k.replace(' ', '_')}" for (c, m), s in scores.items() for k in s}
+measures = {name: scores[c, m][k] for (c, m, k), name in names.items()}
 for case, m in ((case, m) for case in ("two", "four") for m in ("FedAvg", "FedAC")):
     since, kept = scores[case, "FedAC"]["last split"] + 5, forced[case, "kept"]
     measures[f"{case}_{m.lower()}_calm"] = splits.restless(plots.by_round(runs[case, m]), since)
@@ -320,22 +296,22 @@ for case, m in ((case, m) for case in ("two", "four") for m in ("FedAvg", "FedAC
 verdicts = report.judge(pd.DataFrame(measures))
 
 # %%
-ahead = [
-    f"{(scores[c, 'FedAvg'][k] > scores[c, 'FedAC'][k]).sum()} of {len(p.seeds)} seeds ({k}, {title[c]})"
-    for c in ("two", "four") for k in ("wobble", "loss wobble")
-]  # fmt: skip
-guess = {c: np.mean([1 / len(held) for held in fc.partition.consecutive(cases[c][0])]) for c in ("two", "four")}
-rates = {c: f"{100 * guess[c]:.0f} %, FedAC {100 * scores[c, 'FedAC']['final accuracy'].mean():.0f} %" for c in guess}
+gap = {c: scores[c, "FedAvg"] - scores[c, "FedAC"] for c in ("two", "four")}
+ahead = [f"{(gap[c][k] > 0).sum()} ({k}, {title[c]})" for c in gap for k in ("wobble", "loss wobble")]
+guess = {c: 100 * np.mean([1 / len(held) for held in fc.partition.consecutive(cases[c][0])]) for c in gap}
+reached = {c: 100 * scores[c, "FedAC"]["final accuracy"].mean() for c in gap}
 Markdown(
-    f"**Oscillation (c2, c2b, c6).** FedAvg wobbles more than FedAC in {', '.join(ahead)}. Whether an "
-    "interval excludes 0 is a matter of how many seeds there are: FedAvg's loss leaps rarely and far, differently in "
-    "every run.\n\n"
-    "**What the gain is (c3).** FedAC's models answer fewer classes. Whoever merely knows a cluster's classes guesses "
-    f"right in {rates['two']} (two clusters), and in {rates['four']} (four); ten classes leave 10 %. That "
-    "four clusters look easier than two, and both easier than IID, is due to that."
+    f"FedAvg wobbles more than FedAC in so many of {len(p.seeds)} seeds: {', '.join(ahead)}. Whoever merely knows a "
+    f"cluster's classes guesses right in {guess['two']:.0f} % (two clusters; FedAC reaches {reached['two']:.0f} %) and "
+    f"{guess['four']:.0f} % (four; {reached['four']:.0f} %), with ten classes in 10 %."
 )
 
 # %% [markdown]
+# **Oscillation (c2, c2b, c6).** In few rounds the loss shows it better than the accuracy: a model near chance has
+# little accuracy to lose. Whether an interval excludes 0 is a matter of how many seeds there are, since the leaps of
+# the loss are rare and differ from run to run. **What the gain is (c3).** FedAC's models answer fewer classes; that
+# four clusters look easier than two, and both easier than IID, is due to that.
+#
 # **FedACP's clusters (c5).** The paper's sentence is about a method it does not describe. Ours makes up for its
 # ignorance: a client that missed a split is placed at its next participation by an update from the very model that
 # was split, so that with time its clusters become FedAC's. Comparing such a client's *current* update with the two
@@ -345,7 +321,7 @@ Markdown(
 # look.
 #
 # **The delay (c8).** Not a slip of ours: both conditions are checked against cases worked out by hand, and at whole
-# size (table at the end of this notebook) they hold in the first rounds just as well. At its start the loss of a
+# size (table at the end of this notebook) both hold in the very first round just as well. At its start the loss of a
 # network with ten outputs sits at $\log 10$ and hardly moves, and *hardly moving* is all that $\alpha$ asks for: it
 # cannot tell a model that has not begun from one that has converged. A hundredth of the printed $\alpha$, or an
 # explicit warm-up, would delay the split (map and readings).
@@ -372,8 +348,7 @@ trials = [t for name, change in changes.items() for t in side(name, change)]
 trials += side("FedProx inside FedAC", {}, prox=p.mu) + side("FedProx alone", fedavg, prox=p.mu)
 tried = {f"{m}, as above": runs["four", m].query("round < @p.side_rounds and seed in @few") for m in methods}
 tried |= dict(iter(report.sweep(trials).groupby("algorithm", observed=True)))
-shown = {"accuracy": "accuracy", "ari": "ARI", "clusters": "clusters"}
-frames = {(name, said): plots.by_round(run, what) for name, run in tried.items() for what, said in shown.items()}
+frames = {(n, k): plots.by_round(run, k) for n, run in tried.items() for k in ("accuracy", "ari", "clusters")}
 ends = pd.DataFrame({key: frame.iloc[:, -3:].mean(axis=1) for key, frame in frames.items()})
 report.summary("table-extra-readings", ends, f"Four clusters after {p.side_rounds} rounds (mean of the last three)", 2)
 
@@ -383,14 +358,11 @@ report.summary("table-extra-readings", ends, f"Four clusters after {p.side_round
 # Both quantities in the first rounds at the paper's whole local training, beside those of this tier.
 
 # %%
-how = {"rounds": p.check_rounds, "train": {"momentum": p.momentum, "batch": paper.at("paper")["batch"], **whole}}
-check = report.sweep([trial(case, "whole", s, never, **how) for case in three for s in few])
-sizes = {c: (splits.conditions(part), watched[c]) for c, part in check.groupby("case")}
-lines = [(c, t) for c in three for t in range(p.check_rounds)]
-rows = [[title[c], t, *(at[w][t].loc[few].mean() for w in ("theta", "dloss") for at in sizes[c])] for c, t in lines]
-names = ["", "round", "theta, all steps", "theta, here", "change of loss, all steps", "change of loss, here"]
-caption = f"Both conditions in the first rounds; they hold below beta {p.beta:g} and alpha {gates['alpha']:g}"
-report.table("table-extra-size", pd.DataFrame(rows, columns=names), caption)
+how = {"rounds": p.check_rounds, "train": local | whole | {"batch": paper.at("paper")["batch"]}}
+check = report.sweep([trial(case, "whole", s, never, **how) for case in three for s in few]).groupby("case")
+sizes = {title[c]: splits.beside(splits.conditions(part), watched[c], ("all steps", "here")) for c, part in check}
+caption = f"Both conditions in the first rounds; they hold below alpha {gates['alpha']:g} and beta {p.beta:g}"
+report.table("table-extra-size", pd.concat(sizes, names=[""]).reset_index(0), caption)
 
 # %% [markdown]
 # ## What it cost
@@ -399,11 +371,10 @@ report.table("table-extra-size", pd.DataFrame(rows, columns=names), caption)
 # FedAvg's.
 
 # %%
-more = {c: 100 * ((scores[c, "FedAC"].messages / scores[c, "FedAvg"].messages).mean() - 1) for c in ("two", "four")}
+extra = [100 * ((scores[c, "FedAC"].messages / scores[c, "FedAvg"].messages).mean() - 1) for c in gap]
 Markdown(
-    f"In {p.rounds} rounds FedAC sends {more['two']:.0f} % (two clusters) and {more['four']:.0f} % (four) more models "
-    f"than FedAvg; over 200 rounds the same splits would be {more['two'] * p.rounds / 200:.1f} % and "
-    f"{more['four'] * p.rounds / 200:.1f} %. All {report.costs()['trials']} trials' run times are in `run.json`."
+    "FedAC sends {:.0f} % (two clusters) and {:.0f} % (four) more models than FedAvg.".format(*extra)
+    + f" That is for {p.rounds} rounds; the splits come once. Run times are in `run.json`."
 )
 
 # %% [markdown]
@@ -412,9 +383,9 @@ Markdown(
 # - **The two conditions swap roles.** In the first rounds the loss condition is no condition, since nothing has been
 #   learned, and the angle decides. Later some angle is obtuse in nearly every round, and the loss condition decides, by
 #   chance: it holds in a round whose draw happens to leave the loss where it was.
-# - **FedAC does not wait, and does well not to.** On these data the first rounds are the best time to split: the groups
-#   are as far apart as they ever will be, and the loss condition is still open. With the warm-up that the paper argues
-#   for, its own $\alpha$ then keeps mixed clusters together for long (readings).
+# - **FedAC does not wait, and does well not to.** On these data the first round is as good for a split as any later one,
+#   and it is when the loss condition is open for certain. After the warm-up that the paper argues for, its own $\alpha$
+#   keeps mixed clusters together for long (readings).
 # - **IID clients are safe because of the angle, not the loss**, and only as long as their updates carry little noise.
 #   With shorter local training than here IID clients were split in our trials: $\theta$ is a minimum over ten clients,
 #   and noise alone can bring a cosine below 0. Clients that train on few images would be split as well.
