@@ -114,7 +114,7 @@ def execute(key: str, parameters: dict[str, Any], out: Path, say: Callable[[str]
         given.write_text(text(notebook), encoding="utf-8")
         progress.touch()
         with environment(FEDCLUST_PROGRESS=str(progress), JUPYTER_PATH=str(kernel(Path(scratch)))):
-            error = in_background(lambda: papermill(given, made, parameters), lambda: tell(progress, say))
+            error = in_background(lambda: papermill(given, made, parameters), teller(progress, say))
         done = nbformat.read(made, as_version=4) if made.exists() else notebook
         for warning in dict.fromkeys(warnings(done)):
             say(warning)
@@ -185,12 +185,19 @@ def kernel(folder: Path) -> Path:
     return folder
 
 
-def tell(progress: Path, say: Callable[[str], None]) -> None:
-    """Say the last line of the progress file, once."""
-    lines = progress.read_text().splitlines()
-    if lines:
-        progress.write_text("")
-        say(lines[-1])
+def teller(progress: Path, say: Callable[[str], None]) -> Callable[[], None]:
+    """Says what is new in the progress file; of lines on how far a sweep is, the last."""
+    heard = 0
+
+    def tell() -> None:
+        nonlocal heard
+        lines = progress.read_text().splitlines()
+        new, heard = lines[heard:], len(lines)
+        for line, following in zip(new, [*new[1:], ""], strict=False):
+            if not (line.startswith("trial ") and following.startswith("trial ")):
+                say(line)
+
+    return tell
 
 
 def warnings(notebook: NotebookNode) -> Iterator[str]:
