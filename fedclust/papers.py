@@ -182,6 +182,7 @@ def spelled(value: Any, setting: dict[str, Any]) -> Any:
 
 def start(key: str, namespace: dict[str, Any]) -> tuple[Paper, Parameters]:
     """First cell of a notebook: its parameters, checked and resolved. None means what the paper's file says."""
+    pd.set_option("display.max_colwidth", None)  # notes are shown whole
     paper = load(key)
     allowed = {name for name, s in paper.settings.items() if s.get("parameter")} | RUN.keys()
     literal = (str, int, float, bool, list, dict, tuple, type(None))
