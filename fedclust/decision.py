@@ -5,7 +5,7 @@ dz = dL/dz (of the client's mean loss), the gradient dz^T a is only looked at th
 <dz^T a, V> = sum(dz * (a V^T)) and |dz^T a|^2 = sum((a a^T) * (dz dz^T)). Nothing of size (N, K, P) exists.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from torch.nn.grad import conv2d_weight
 from fedclust.matmul import fast_matmul
 from fedclust.models import Model, values
 
+Tap = tuple[nn.Module, Tensor, Tensor]  # a layer, its input, the delta of its output
 CHUNK = 512  # samples at a time: their activations stay in the cache
 
 
@@ -30,29 +31,42 @@ def losses(model: Model, rows: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Te
 
 
 def decisions(
-    model: Model, rows: Tensor, directions: Tensor | None, x: Tensor, y: Tensor, mask: Tensor
+    model: Model,
+    rows: Tensor,
+    directions: Tensor | None,
+    x: Tensor,
+    y: Tensor,
+    mask: Tensor,
+    margin: Tensor | float = float("inf"),
 ) -> tuple[Tensor, Tensor, Tensor]:
     """loss, <gradient, directions[k]> and |gradient| of every (client, model), (N, K) each.
 
-    Without directions only the losses are computed and the others are zero.
+    Without directions only the losses are computed and the others are zero. So are those of a model whose loss is more
+    than `margin` (a number, or (N, 1)) above the client's least, and of all models of a client that is left with one.
     """
     if directions is None:
         loss = losses(model, rows, x, y, mask)
         return loss, torch.zeros_like(loss), torch.zeros_like(loss)
-    share = shares(mask, rows)
+    share, margin = shares(mask, rows), torch.as_tensor(margin).to(rows).expand(len(x), 1)
     loss, dot, square = rows.new_zeros(3, len(x), len(rows))
+    modules = [model.module(row).eval() for row in rows]
+    names = [{layer: name for name, layer in net.named_modules()} for net in modules]
+    towards = [{p[0]: v for p, v in zip(model.layout, model.split(way), strict=True)} for way in directions]
     with fast_matmul(rows, CHUNK * model.size):
-        for k, net in nets(model, rows, range(len(rows))):
-            names = {layer: name for name, layer in net.named_modules()}
-            towards = {part[0]: v for part, v in zip(model.layout, model.split(directions[k]), strict=True)}
-            for part in chunks(y):
-                each, layers = taps(net, x[part].flatten(0, 1).to(rows), y[part].flatten(), share[part].flatten())
-                loss[part, k] = (each.view_as(share[part]) * share[part]).sum(1)
-                for layer, a, dz in layers:
-                    V, v = towards[names[layer] + ".weight"], towards.get(names[layer] + ".bias")
-                    d, s = by_client(layer, a.unflatten(0, share[part].shape), dz.unflatten(0, share[part].shape), V, v)
-                    dot[part, k] += d
-                    square[part, k] += s
+        for part in chunks(y):
+            inputs, s = (x[part].flatten(0, 1).to(rows), y[part].flatten()), share[part]
+            passes = [taps(net, *inputs, s.flatten()) for net in modules]
+            loss[part] = torch.stack([(each.view_as(s) * s).sum(1) for each, _ in passes], 1)
+            open_ = loss[part] <= loss[part].amin(1, keepdim=True) + margin[part]  # (n, K)
+            open_ &= open_.sum(1, keepdim=True) > 1
+            for k, (_, backward) in enumerate(passes):
+                who = slice(None) if open_[:, k].all() else open_[:, k].nonzero()[:, 0]
+                for layer, a, dz in backward() if open_[:, k].any() else ():
+                    a, dz = a.unflatten(0, s.shape)[who], dz.unflatten(0, s.shape)[who]  # (n, B, ...)
+                    V, v = towards[k][names[k][layer] + ".weight"], towards[k].get(names[k][layer] + ".bias")
+                    products, squares = by_client(layer, a, dz, V, v)
+                    dot[part, k][who] += products
+                    square[part, k][who] += squares
     return loss, dot, square.sqrt()
 
 
@@ -86,8 +100,9 @@ def chosen_step(model: Model, rows: Tensor, choice: Tensor, x: Tensor, y: Tensor
     return out
 
 
-def taps(net: nn.Module, x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, list[tuple[nn.Module, Tensor, Tensor]]]:
-    """Every sample's loss (B,), and (layer, its input, d(weight . loss)/d(its output)) of all layers with parameters.
+def taps(net: nn.Module, x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Callable[[], list[Tap]]]:
+    """Every sample's loss (B,), and what runs backward: (layer, its input, d(weight . loss)/d(its output)) of all
+    layers with parameters.
 
     No gradient of a parameter is computed: linear layers and convolutions give them as products of the two.
     """
@@ -110,13 +125,17 @@ def taps(net: nn.Module, x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, 
     try:
         with torch.enable_grad():
             loss = cross_entropy(net.requires_grad_(False)(x), y, reduction="none")
-            deltas = torch.autograd.grad(loss @ weight, [output for *_, output in seen])
     finally:
         for hook in hooks:
             hook.remove()
     if len(seen) != len(known):
         raise ValueError(f"{len(known)} layers were used {len(seen)} times in one pass: each must be used exactly once")
-    return loss.detach(), [(layer, a, dz) for (layer, a, _), dz in zip(seen, deltas, strict=True)]
+
+    def backward() -> list[Tap]:
+        deltas = torch.autograd.grad(loss, [output for *_, output in seen], weight)
+        return [(layer, a, dz) for (layer, a, _), dz in zip(seen, deltas, strict=True)]
+
+    return loss.detach(), backward
 
 
 def parameter_gradient(layer: nn.Module, a: Tensor, dz: Tensor) -> tuple[Tensor, Tensor]:

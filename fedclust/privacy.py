@@ -98,7 +98,7 @@ class DPSGD(LocalSGD):
             w.grad = torch.zeros_like(w)
         if not len(y):  # nobody was drawn
             return
-        _, layers = taps(net, x, y, torch.ones_like(y, dtype=x.dtype))
+        layers = taps(net, x, y, torch.ones_like(y, dtype=x.dtype))[1]()
         counts = self.clipping([squared_norms(*layer) for layer in layers]) / min(self.batch, size)  # (B,)
         for layer, a, dz in layers:
             weight, bias = parameter_gradient(layer, a, dz * counts.view(-1, *[1] * (dz.ndim - 1)))

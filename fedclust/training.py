@@ -19,6 +19,7 @@ from fedclust.matmul import fast_matmul
 from fedclust.models import Model, values
 from fedclust.rng import stream
 
+threshold_backward = torch.ops.aten.threshold_backward  # what ReLU passes back, in one pass over memory
 CACHE = 10 * 2**20  # bytes of models and momenta to train together: with more, every step reads them from memory
 
 
@@ -200,7 +201,7 @@ class LocalSGD:
                 a.pop().softmax(2).scatter_add_(2, target, minus.expand(target.shape))
             ]  # (n, B, out): dL/dz of every layer
             for i in range(len(w) - 2, 0, -2):
-                dz.insert(0, dz[0].bmm(w[i]).mul_(a[i // 2] > 0))
+                dz.insert(0, threshold_backward(dz[0].bmm(w[i]), a[i // 2], 0))
             share = self.weights(dz, a, real[:n, s], sizes[:n])
             drawn = [draw(row) for draw, row in zip(draws[:n], scratch, strict=False) if draw]
             e = rows(scratch[:n].to(theta.device)) if drawn else [None] * len(w)

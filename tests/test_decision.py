@@ -93,6 +93,20 @@ def test_padding_is_never_seen(case):
         torch.testing.assert_close(a, b)
 
 
+def test_only_models_within_the_margin_are_looked_at(case):
+    model, rows, directions, x, y, mask = case
+    everything = decisions(model, rows, directions, x, y, mask)
+    excess = everything[0] - everything[0].amin(1, keepdim=True)
+    margin = excess.sort(1).values[:, 1:2] * torch.tensor([1.01, 0.99, 1.01, 0.99, 1.01])[:, None]
+    loss, dot, norm = decisions(model, rows, directions, x, y, mask, margin)
+    near = excess <= margin
+    assert near.sum(1).tolist() == [2, 1, 2, 1, 2]
+    near[[1, 3]] = False  # one model left: nothing to compare it with
+    torch.testing.assert_close(loss, everything[0])
+    torch.testing.assert_close(dot, everything[1] * near)
+    torch.testing.assert_close(norm, everything[2] * near)
+
+
 def test_same_choices_in_single_precision_at_full_size():
     model, draw = mlp((1, 28, 28), 8, (512, 128)), torch.Generator().manual_seed(0)
     rows = torch.stack([model.init(0, k) for k in range(4)])

@@ -71,9 +71,10 @@ class Joint(Method):
         w, before = state.models, state.memory.get("previous")  # l.3
         x, y, mask = self.batch(fed, seed, t)
         dw = None if before is None or self.lam == 0 else w - before  # Eq. 2  (K, P)
-        loss, dot, norm = decisions(self.train.model, w, dw, x, y, mask)  # l.6-7  (N, K) each
+        count = mask.sum(1, keepdim=True)
+        loss, dot, norm = decisions(self.train.model, w, dw, x, y, mask, self.margin(count))  # l.6-7  (N, K) each
         check_finite(loss.isfinite().all(1), fed.ids)
-        labels = self.score(loss, dot, norm, dw, mask.sum(1, keepdim=True)).argmax(1)  # l.10, Eq. 4  (N, K) -> (N,)
+        labels = self.score(loss, dot, norm, dw, count).argmax(1)  # l.10, Eq. 4  (N, K) -> (N,)
         empty = self.k - len(labels.unique())
         if empty and self.rescue:  # Sec. II-C
             lots = torch.tensor([key(seed, "rescue", t, i) for i in fed.ids.tolist()])
@@ -102,6 +103,15 @@ class Joint(Method):
         else:
             similar = -(norm**2 + length**2 - 2 * dot).clamp_min(0).sqrt()
         return self.lam * similar - (1 - self.lam) * loss * scale
+
+    def margin(self, count: Tensor) -> Tensor:
+        """How much more mean loss than the least no cosine can outweigh, (N, 1): 2 lambda / (1 - lambda), and a little.
+
+        Cosines differ by at most 2. A model beyond it is never picked, so its gradient need not be looked at.
+        """
+        if self.similarity != "cosine" or self.lam == 1:
+            return torch.full_like(count, torch.inf, dtype=torch.float)
+        return 2.001 * self.lam / (1 - self.lam) / (count if self.loss == "sum" else torch.ones_like(count)) + 1e-4
 
     def trains_newcomers(self, state: State) -> bool:
         return False

@@ -227,3 +227,23 @@ def test_finds_the_groups(groups: int, seed: int):
     for algorithm in (Joint(train, k=groups), IFCA(train, k=groups)):
         record = run(algorithm, fed, train.model, rounds=20, seed=seed, eval_every=20)
         assert record[record.metric == "ari"].value.iloc[-1] == 1
+
+
+@pytest.mark.parametrize("how", [{"lam": 0.1}, {"lam": 0.3}, {"lam": 0.9, "loss": "sum"}])
+def test_models_too_bad_to_be_picked_are_not_looked_at_and_nothing_changes(how, monkeypatch):
+    fed, looked_at = easy_federation(2, 4, 0), []
+
+    def watched(*args):
+        seen = decisions(*args)
+        looked_at.append((seen[2] > 0).float().mean())
+        return seen
+
+    def play():
+        train = LocalSGD(mlp(fed.shape, fed.classes, hidden=(8,)), lr=0.5, batch=16)
+        return run(Joint(train, k=2, **how), fed, train.model, rounds=15, seed=0)
+
+    monkeypatch.setattr("fedclust.algorithms.joint.decisions", watched)
+    short = play()
+    assert min(looked_at[1:]) < 1  # round 0 has no last update
+    monkeypatch.setattr(Joint, "margin", lambda self, count: torch.inf)
+    pd.testing.assert_frame_equal(play(), short)

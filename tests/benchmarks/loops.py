@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedclust.algorithms import DCFL
+from fedclust.algorithms import DCFL, Joint
 from fedclust.decision import chosen_step, decisions, losses
 from fedclust.federation import Federation
 from fedclust.models import ChannelsLast, Model, cnn, mlp, vgg19
@@ -62,13 +62,25 @@ def usual(model: Model, row: Tensor | None = None) -> nn.Module:
     return nn.Sequential(*layers).to(memory_format=torch.contiguous_format)
 
 
-def joint(devices: int = 80, k: int = 4, batch: int = 64, gradients: bool = True) -> Ways:
-    """W3: every device scores every model on its batch, takes the best, makes a step from it; models are averaged."""
+def joint(devices: int = 80, k: int = 4, batch: int = 64, gradients: bool = True, iteration: int = 1) -> Ways:
+    """W3: every device scores every model on its batch, takes the best, makes a step from it; models are averaged.
+
+    Images are prototypes of 8 classes in noise, whose labels each group of devices turns by two more.
+    """
     model, draw = mlp(GREY, 8, (512, 128)), stream(0, "bench")
-    rows = torch.stack([model.init(0, j) for j in range(k)])
-    directions = 0.01 * torch.randn(rows.shape, generator=draw)
-    x, y = torch.randn(devices, batch, *GREY, generator=draw), torch.randint(8, (devices, batch), generator=draw)
-    data = x, y, torch.ones(devices, batch, dtype=torch.bool)
+    kind, group = torch.randint(8, (devices, batch), generator=draw), torch.arange(devices) % k
+    x = 0.3 * torch.randn(8, *GREY, generator=draw)[kind] + torch.randn(devices, batch, *GREY, generator=draw)
+    y = (kind + 2 * group[:, None]) % 8
+    each = list(zip(x, y, strict=True))
+    fed = Federation.stack({"train": each, "test": each}, group=group, classes=8)
+    method = Joint(LocalSGD(model, lr=0.1, batch=batch), k, lam=0.2)
+    state = method.init(model.init(0), fed, 0)
+    for t in range(iteration):
+        state, _ = method.step(state, fed, 0, t)
+    rows, directions = state.models, state.models - state.memory["previous"]
+    mask = torch.ones(devices, batch, dtype=torch.bool)
+    count, data = mask.sum(1, keepdim=True), (x, y, mask)
+    margin = method.margin(count)
     modules, found = [model.module(row) for row in rows], {}
 
     def loop() -> None:
@@ -95,8 +107,7 @@ def joint(devices: int = 80, k: int = 4, batch: int = 64, gradients: bool = True
 
     def ours() -> None:
         if gradients:
-            loss, dot, norm = decisions(model, rows, directions, *data)
-            choice = (0.2 * -dot / (norm * directions.norm(dim=1)) - 0.8 * loss).argmax(1)
+            choice = method.score(*decisions(model, rows, directions, *data, margin), directions, count).argmax(1)
         else:
             choice = losses(model, rows, *data).argmin(1)
         found["ours"] = choice
@@ -176,6 +187,7 @@ def all_ways(small: bool = False) -> dict[str, Ways]:
     devices, width, n, size, batch = (8, 1 / 16, 4, 64, 32) if small else (80, 1.0, 16, 800, 100)
     return {
         "W3": joint(devices),
+        "W3 later": joint(devices, iteration=30),
         "W3 IFCA": joint(devices, gradients=False),
         "W5": vgg(width=width),
         "W6": private(perceptron, n, min(size, 480), 10),
