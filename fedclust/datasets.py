@@ -149,6 +149,10 @@ def load(name: str, *, root: str | Path | None = None, stand_in: str | None = No
 
     Looks in the cache and below `root` (or FEDCLUST_DATA), then asks the sources. `stand_in` names the set to use,
     visibly, when this one cannot be had; without it that is an error. `kw` is for glyphs, see `drawn`.
+
+    >>> data = load("glyphs", n=100, n_test=20)
+    >>> data.x.shape, len(data.classes)
+    (torch.Size([100, 1, 28, 28]), 10)
     """
     names = (*SPECS, "glyphs")
     for value in (name, *([stand_in] if stand_in else [])):

@@ -51,7 +51,11 @@ class Trial:
 
 
 def alter(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """The settings with some of them changed: ``alter(base, {"partition.samples": 500, "rounds": 30})``."""
+    """The settings with some of them changed: ``alter(base, {"partition.samples": 500, "rounds": 30})``.
+
+    >>> alter({"rounds": 5, "train": {"lr": 0.1}}, {"train.lr": 0.2})
+    {'rounds': 5, 'train': {'lr': 0.2}}
+    """
     changed = dict(settings)
     for path, value in changes.items():
         name, _, rest = path.partition(".")
@@ -489,5 +493,3 @@ class Progress:
 
 def clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
-
-

@@ -17,6 +17,12 @@ class Federation:
 
     `group` is the ground truth: for scoring only, a method must never read it. `ids` are stable names: random streams
     and records are keyed on them, so positions may change when clients join.
+
+    >>> one = (torch.zeros(3, 1, 2, 2), torch.tensor([0, 1, 1]))  # three images of 2 x 2 pixels, and their labels
+    >>> other = (torch.ones(1, 1, 2, 2), torch.tensor([0]))
+    >>> fed = Federation.stack({"train": [one, other], "test": [one, other]}, group=torch.tensor([0, 1]), classes=2)
+    >>> fed.sizes.tolist(), fed.mask.tolist()
+    ([3, 1], [[True, True, True], [True, False, False]])
     """
 
     x: Tensor  # (N, M, c, h, w) float

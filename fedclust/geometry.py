@@ -13,7 +13,11 @@ NOISE = 1e-13  # relative, of a squared distance: what rounding leaves of equal 
 
 
 def cosine(vectors: Tensor) -> Tensor:
-    """Cosine similarity of all pairs of rows; a null vector has similarity 0 to everything (OCFL Eq. 1)."""
+    """Cosine similarity of all pairs of rows; a null vector has similarity 0 to everything (OCFL Eq. 1).
+
+    >>> cosine(torch.tensor([[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0]])).tolist()[0]
+    [1.0, 0.0, -1.0]
+    """
     return cosine_to(vectors, vectors)  # (n, P) -> (n, n)
 
 
@@ -100,6 +104,10 @@ def dunn(distances: Tensor, labels: Tensor) -> float:
     """Smallest distance between clusters over the largest within one (DCFL Eq. 3).
 
     One cluster has no distance between: nan. All singletons have none within: inf.
+
+    >>> apart = torch.tensor([[0.0, 1.0, 6.0], [1.0, 0.0, 8.0], [6.0, 8.0, 0.0]])
+    >>> dunn(apart, torch.tensor([0, 0, 1]))
+    6.0
     """
     together = labels[:, None] == labels  # (n, n)
     if together.all():

@@ -141,7 +141,12 @@ def layers(model: Model) -> list[tuple[str, str, int]]:
 
 
 def mlp(shape: tuple[int, ...], classes: int, hidden: tuple[int, ...] = (200,)) -> Model:
-    """Multi-layer perceptron with ReLU: joint (512, 128), OCFL (64,)."""
+    """Multi-layer perceptron with ReLU: joint (512, 128), OCFL (64,).
+
+    >>> model = mlp((1, 28, 28), classes=10, hidden=(200,))
+    >>> model.size == 784 * 200 + 200 + 200 * 10 + 10
+    True
+    """
     check_widths(hidden=hidden, classes=(classes,))
     widths = (math.prod(shape), *hidden, classes)
     return Model(partial(build_mlp, widths), tuple(shape), classes, widths, name=f"mlp{tuple(hidden)}")
@@ -188,6 +193,9 @@ def cnn(
 
     OCFL's on MNIST: (10, 20) k5, 50. CIFAR-10 in all papers: (6, 16) k5, 120-84. DCFL's: (6, 16) k5, 256.
     Joint's on grey images: (32, 64) k3, pool="last", 128.
+
+    >>> cnn((1, 28, 28), classes=10, channels=(10, 20), kernel=5, hidden=(50,)).size
+    21840
     """
     check_widths(channels=channels, kernel=(kernel,), hidden=hidden, classes=(classes,))
     if pool not in ("each", "last"):

@@ -59,7 +59,13 @@ GENERATORS = {"paper": (2, 4), "code": (1, 2), "shards": (1, 9)}  # of iid_mix, 
 
 
 def iid(data: Dataset, clients: int, *, seed: int = 0, **options: Unpack[Options]) -> Federation:
-    """Every client an equal random share; one group."""
+    """Every client an equal random share; one group.
+
+    >>> from fedclust.datasets import load
+    >>> fed = iid(load("glyphs", n=100, n_test=20), clients=5, seed=0)
+    >>> len(fed), fed.sizes.tolist()
+    (5, [20, 20, 20, 20, 20])
+    """
     return class_groups(data, clients, 1, seed=seed, **options)
 
 
@@ -69,6 +75,11 @@ def label_slices(
     """Sorted by label, cut into equal slices, each client gets some of them at random (McMahan et al. 2017; OCFL).
 
     A group is the clients whose slices have the same set of majority labels; with one slice, the label itself.
+
+    >>> from fedclust.datasets import load
+    >>> fed = label_slices(load("glyphs", n=1000, n_test=100), clients=20, slices_per_client=1)
+    >>> [labels.unique().tolist() == [group] for labels, group in zip(fed.y, fed.group)] == [True] * 20
+    True
     """
     data, rng = _halves(data, seed, **options), numpy_stream(seed, "label_slices")
     y, slices = data.y.numpy(), clients * slices_per_client
@@ -97,6 +108,11 @@ def dirichlet_rotated(
     its images among those still free, each image weighing as much as the client's share of its label. While the data
     are plentiful that is the same as dividing all of them and keeping `samples` per client; where a client's labels run
     short it takes others. Every client is a group of its own.
+
+    >>> from fedclust.datasets import load
+    >>> fed = dirichlet_rotated(load("glyphs", n=400, n_test=100), clients=3, samples=50)
+    >>> fed.x.shape, fed.x_test.shape, fed.angle.shape
+    (torch.Size([3, 40, 1, 28, 28]), torch.Size([3, 10, 1, 28, 28]), torch.Size([3]))
     """
     data, rng = data.pooled(), numpy_stream(seed, "dirichlet_rotated")
     y, tests = data.y.numpy(), round(samples * test_share)
@@ -193,6 +209,11 @@ def class_groups(
     """FedAC: the clients are divided over groups of classes, a group's samples evenly and at random over its clients.
 
     `groups` may be a number, for `consecutive` classes; 1 is IID.
+
+    >>> from fedclust.datasets import load
+    >>> fed = class_groups(load("glyphs", n=1000, n_test=100), clients=4, groups=2)
+    >>> [sorted(labels[real].unique().tolist()) for labels, real in zip(fed.y, fed.mask)][:2], fed.group.tolist()
+    ([[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]], [0, 0, 1, 1])
     """
     everything = np.arange(len(data.classes))
     groups = consecutive(groups, len(everything)) if isinstance(groups, int) else groups

@@ -179,7 +179,13 @@ def squared_norms(layer: nn.Module, a: Tensor, dz: Tensor) -> Tensor:
 
 @cache
 def noise_for(epsilon: float, delta: float, rate: float, steps: int) -> float:
-    """The noise multiplier that spends epsilon in so many steps."""
+    """The noise multiplier that spends epsilon in so many steps.
+
+    >>> round(noise_for(epsilon=10.0, delta=1e-5, rate=0.1, steps=100), 1)
+    0.9
+    >>> noise_for(float("inf"), 1e-5, 0.1, 100)
+    0.0
+    """
     if math.isinf(epsilon):
         return 0.0
     from opacus.accountants.utils import get_noise_multiplier

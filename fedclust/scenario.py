@@ -48,7 +48,14 @@ class Drift:
 
 
 def staggered(fed: Federation, start: int, every: int, rounds: int) -> tuple[Federation, list[Join]]:
-    """The first `start` clients, and one more joining every `every` rounds as long as `rounds` last."""
+    """The first `start` clients, and one more joining every `every` rounds as long as `rounds` last.
+
+    >>> import fedclust as fc
+    >>> fed = fc.partition.iid(fc.datasets.load("glyphs", n=100, n_test=20), clients=5)
+    >>> few, events = staggered(fed, start=3, every=10, rounds=30)
+    >>> len(few), [(event.at, event.newcomers.ids.tolist()) for event in events]
+    (3, [(10, [3]), (20, [4])])
+    """
     at = range(every, rounds, every)
     if start < 1 or start + len(at) > len(fed):
         raise ValueError(

@@ -30,6 +30,14 @@ class LocalSGD:
     The learning rate of round t is lr * decay**t. `prox` is the mu of a term mu/2 |w - received model|^2 in the loss.
     Momentum and Adam's moments start fresh in every call. `augment="crop_flip"`: random crop after padding by 4 zeros,
     random flip. `autocast`: bfloat16 arithmetic where PyTorch deems it safe.
+
+    >>> import fedclust as fc
+    >>> fed = fc.partition.iid(fc.datasets.load("glyphs", n=100, n_test=20), clients=4)
+    >>> model = fc.models.mlp(fed.shape, fed.classes, hidden=(8,))
+    >>> received = model.init(0).expand(2, -1)  # (n, P)
+    >>> trained = LocalSGD(model, lr=0.1, batch=10)(received, fed, clients=torch.tensor([0, 3]), seed=0, t=0)
+    >>> trained.shape == received.shape
+    True
     """
 
     model: Model
