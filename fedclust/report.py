@@ -34,7 +34,12 @@ class Report:
         self.data: dict[str, dict[str, Any]] = {}
         self.runs: list[dict[str, Any]] = []
         self.verdicts: list[dict[str, Any]] = []
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write(self.folder / ".writable", Path.touch)
+            (self.folder / ".writable").unlink()
+        except OSError as error:
+            raise OSError(f"nothing can be written to {self.folder} ({error}): set FEDCLUST_FIGURES") from error
 
     def uses(self, settings: dict[str, Any]) -> None:
         """Data that something is made from; `sweep` says it of its trials by itself."""

@@ -15,8 +15,16 @@ MARKERS = ("<!-- scoreboard -->", "<!-- /scoreboard -->")
 
 def verdicts(base: Path, tier: str) -> list[dict[str, Any]]:
     """What each paper's notebook found at this tier."""
-    files = sorted((base / "figures" / tier).glob("*/verdicts.json"))
-    return [json.loads(path.read_text(encoding="utf-8")) for path in files]
+    return [read(path) for path in sorted((base / "figures" / tier).glob("*/verdicts.json"))]
+
+
+def read(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found if {"paper", "claims", "seeds", "data"} <= found.keys() else json.loads("")
+    except (ValueError, AttributeError) as error:
+        again = f"make {path.parent.name} TIER={path.parent.parent.name}"
+        raise ValueError(f"{path} is damaged ({error}): remove it, or make it again with {again}") from error
 
 
 def scoreboard(base: Path, tier: str, link: str = "replications/executed/{tier}/{key}.ipynb") -> str:

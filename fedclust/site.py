@@ -89,7 +89,11 @@ def build(tiers: Sequence[str], base: Path | None = None) -> Path:
             notebook = base / "replications" / "executed" / tier / f"{key}.ipynb"
             if not notebook.exists():
                 continue
-            body, _ = convert.from_notebook_node(nbformat.read(notebook, as_version=4))
+            try:
+                body, _ = convert.from_notebook_node(nbformat.read(notebook, as_version=4))
+            except Exception as error:  # what is no notebook can fail anywhere
+                again = f"make it again with make {key} TIER={tier}"
+                raise ValueError(f"{notebook} is no notebook ({type(error).__name__}): {again}") from error
             back = '<footer><a href="../index.html">all papers</a></footer>'
             (fresh / tier / f"{key}.html").write_text(page(about["title"], body + back), encoding="utf-8")
             parts.append(f'<h3><a href="{tier}/{key}.html">{html.escape(about["title"])}</a></h3>')
