@@ -165,7 +165,7 @@ def attempt(family: list["Job"]) -> list[tuple[str, dict[str, Any]]]:
 
     studies.one_thread()
     process_executor._MAX_MEMORY_LEAK_SIZE = KEEP
-    memo = Memo(2 * len(family))
+    memo = Memo(2 * len(family)) if len(family) > 1 else None
     going = {job.trial.identity: (job, job.begin(memo)) for job in family}
     ended = []
     while going:

@@ -76,7 +76,7 @@ def play(
         "eval_every": eval_every, "clients": len(fed), "numbers": model.size, "version": fedclust.__version__,
     }  # fmt: skip
     path = Path(checkpoint) if checkpoint is not None else None
-    algorithm = algorithm.guarded(Memo(1) if memo is None else memo)
+    algorithm = algorithm.guarded(memo)
     if path is not None and path.exists():
         state, book, done = restore(path, about)
     else:
