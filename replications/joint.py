@@ -131,6 +131,7 @@ def trial(lam, seed, d="MNIST", m="MLP", label=None, **how):
 
 
 def run(seeds, lambdas=p.few_lambdas, **how):
+    report.seeds = seeds
     return report.sweep([trial(lam, s, **how) for s in seeds for lam in lambdas])
 
 
@@ -250,7 +251,7 @@ for letter, record, said in zip("abc", others.values(), (98, 21, 97), strict=Tru
 # %%
 rates = {f"MNIST, MLP, rate {r:g}": part for r, part in axis.groupby("lr")}
 panels = {"MNIST, MLP": main, "MNIST, CNN": cnn} | others | rates
-saved, there = {}, {}
+report.seeds, saved, there = p.seeds, {}, {}
 for panel, metric in [(panel, metric) for panel in panels for metric in goals]:
     asked = panels[panel], metric, goals[metric]
     saved[panel, metric] = gain = metrics.rounds_saved(*asked, "IFCA")
@@ -266,6 +267,7 @@ report.table("table-extra-iterations", table, "Iterations until a goal is first 
 # need models that differ, and those take the longer the smaller the rate.
 
 # %%
+report.seeds = few
 begin = over(axis, "purity", 1, p.early + 1, ["algorithm", "lr"])
 panes = {f"purity, iterations 1 to {p.early}": begin, "accuracy at the end": ends}
 drawn = {title: {of: frame[of].sort_index(axis=1) for of in ("IFCA", named)} for title, frame in panes.items()}
