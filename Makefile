@@ -93,8 +93,11 @@ report: $(READY) ## fill the scoreboard: README and figures/<tier>/scoreboard.md
 site: $(READY) ## static pages of the executed notebooks: build/site/index.html
 	$(BIN)/fedclust site
 
-figures: $(READY) ## redraw everything from the shipped records, without training
-	FEDCLUST_SHIPPED=use $(REPLICATE) all
+SHIPPED = $(patsubst figures/$(TIER)/%/records,%,$(wildcard figures/$(TIER)/*/records))
+
+figures: $(READY) ## redraw what has shipped records from them, without training: make figures TIER=paper
+	@[ "$(SHIPPED)" ] || { echo 'no records are shipped at TIER=$(TIER)'; exit 2; }
+	FEDCLUST_SHIPPED=use $(REPLICATE) $(SHIPPED)
 
 verify: $(READY) ## train some of the shipped trials again and compare
 	$(BIN)/fedclust verify --tier $(TIER)

@@ -91,7 +91,7 @@ def sweep(
     todo: dict[str, Job] = {}
     for identity, trial in unique.items():
         plan = Plan.of(trial, folder)
-        ready = shipped_facts(identity, shipped) if shipped is not None else plan.facts()
+        ready = (shipped_facts(identity, shipped) if shipped is not None else None) or plan.facts()
         if ready is not None:
             found[identity] = ready
         else:
