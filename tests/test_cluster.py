@@ -39,7 +39,7 @@ def test_a_node_is_killed_in_mid_sweep_and_the_numbers_are_the_same(tmp_path, mo
         cluster.remove_node(doomed, allow_graceful=False)
         killed.append(len(list(tmp_path.glob("ray/*/*.parquet"))))
 
-    thread = threading.Thread(target=kill)
+    thread = threading.Thread(target=kill, daemon=True)  # must not outlive a sweep that failed
     thread.start()
     try:
         record = experiments.sweep(trials, 2, "ray", folder=tmp_path / "ray")
