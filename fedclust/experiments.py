@@ -442,11 +442,17 @@ class Progress:
         return str(self.folder / identity)
 
     def __enter__(self) -> "Progress":
+        import shutil
         import threading
+
+        import psutil
 
         self.say(f"{self.total} trials: {self.reused} reused, {len(self.weights)} to run")
         if self.weights:
             self.folder.mkdir(parents=True, exist_ok=True)
+            for left in self.folder.parent.iterdir():  # by a run that was killed
+                if not psutil.pid_exists(int(left.name.partition("-")[0])):
+                    shutil.rmtree(left, ignore_errors=True)
             self.stop = threading.Event()
             self.thread = threading.Thread(target=self.watch, daemon=True)
             self.thread.start()
