@@ -10,6 +10,7 @@ import inspect
 import json
 import multiprocessing
 import os
+import shutil
 import socket
 import sys
 import time
@@ -442,7 +443,6 @@ class Progress:
         return str(self.folder / identity)
 
     def __enter__(self) -> "Progress":
-        import shutil
         import threading
 
         import psutil
@@ -460,8 +460,6 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         if self.weights:
-            import shutil
-
             self.stop.set()
             self.thread.join()
             shutil.rmtree(self.folder, ignore_errors=True)
