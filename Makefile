@@ -71,18 +71,18 @@ TIER ?= quick
 ifeq ($(TIER),paper)  # runs of hours leave their records beside the figures
 export FEDCLUST_SHIPPED ?= write
 endif
-REPLICATE = $(BIN)/fedclust replicate --tier $(TIER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS)) \
+OPTIONS = --tier $(TIER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS)) \
 	$(if $(BACKEND),--backend $(BACKEND)) $(ARGS)
 
 .PHONY: replicate-all $(PAPERS) smoke report site figures verify notebooks new-paper
 
 replicate-all: $(READY) ## every paper: data, notebooks, scoreboard (TIER=smoke|quick|paper SEEDS=5 JOBS=2 BACKEND=ray)
 	@[ $(TIER) = smoke ] || $(BIN)/fedclust data || echo 'Papers whose data are missing use a stand-in, and say so.'
-	$(REPLICATE) all
+	$(BIN)/fedclust replicate all $(OPTIONS)
 	@[ $(TIER) = smoke ] || $(BIN)/fedclust report --tier $(TIER)
 
 $(PAPERS): $(READY)
-	$(REPLICATE) $@
+	$(BIN)/fedclust replicate $@ $(OPTIONS)
 
 smoke: $(READY) ## every notebook in seconds, on stand-in data, as the tests do
 	$(MAKE) --no-print-directory replicate-all TIER=smoke
@@ -97,7 +97,7 @@ SHIPPED = $(patsubst figures/$(TIER)/%/records,%,$(wildcard figures/$(TIER)/*/re
 
 figures: $(READY) ## redraw what has shipped records from them, without training: make figures TIER=paper
 	@[ "$(SHIPPED)" ] || { echo 'no records are shipped at TIER=$(TIER)'; exit 2; }
-	FEDCLUST_SHIPPED=use $(REPLICATE) $(SHIPPED)
+	FEDCLUST_SHIPPED=use $(BIN)/fedclust replicate $(SHIPPED) $(OPTIONS)
 
 verify: $(READY) ## train some of the shipped trials again and compare
 	$(BIN)/fedclust verify --tier $(TIER)
@@ -107,6 +107,8 @@ notebooks: $(READY) ## bring replications/*.ipynb in step with replications/*.py
 
 new-paper: ## start a replication from the template: make new-paper KEY=mykey
 	@[[ "$(KEY)" =~ ^[a-z][a-z0-9_]*$$ ]] || { echo 'make new-paper KEY=mykey (small letters and digits)'; exit 2; }
+	@! grep -qE '^(\.PHONY:.* )?$(KEY)( |:|$$)' Makefile && [ $(KEY) != all ] && [ $(KEY) != template ] || \
+		{ echo '$(KEY) has another meaning to make: take another key'; exit 2; }
 	@[ ! -e papers/$(KEY).toml ] || { echo 'papers/$(KEY).toml is there already'; exit 2; }
 	@sed 's/KEY/$(KEY)/g' papers/template/paper.toml > papers/$(KEY).toml
 	@sed 's/KEY/$(KEY)/g' papers/template/paper.md > papers/$(KEY).md

@@ -32,18 +32,38 @@ LIBRARIES = ("torch", "numpy", "scikit-learn", "opacus")
 ALIKE = ("FedAvg", "CFL", "FedAC", "FedACP")  # methods that are FedAvg until they split
 KEEP = 8 * 2**30  # bytes a worker may grow by before loky replaces it: it keeps its federations to train on them again
 ATTEMPTS = 3  # at the trials whose worker was lost
+BACKENDS = ("loky", "ray", "dask", "multiprocessing", "threading", "sequential")
+NEEDED = {"data", "partition", "model", "method", "rounds"}  # of a trial that trains
+SETTINGS = NEEDED | {"train", "eval_every", "events", "split_seed"}
+EVENTS = {"start", "join_every", "drift_from", "drift_every"}
 HEARTBEAT = 2.0  # seconds between two words of a running trial
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One run, fully described by plain values. `label` and `tags` name it for tables and plots, no more."""
+    """One run, fully described by plain values. `label` and `tags` name it for tables and plots, no more.
+
+    >>> few = {"data": {"name": "glyphs", "n": 100}, "partition": {"kind": "iid", "clients": 4}, "rounds": 2}
+    >>> how = {"model": {"kind": "mlp", "hidden": [8]}, "train": {"lr": 0.1}, "method": {"kind": "FedAvg"}}
+    >>> Trial(few | how, seed=0, label="FedAvg").identity == Trial(few | how, seed=0).identity
+    True
+    """
 
     settings: dict[str, Any]
     seed: int
     label: str = ""
     tags: dict[str, Any] = field(default_factory=dict)
     task: str = "train"
+
+    def __post_init__(self) -> None:
+        for what, given, known in (
+            ("settings", self.settings, SETTINGS), ("events", self.settings.get("events") or {}, EVENTS)
+        ):  # fmt: skip
+            if self.task == "train" and (unknown := given.keys() - known):
+                names = ", ".join(sorted(unknown))
+                raise ValueError(f"{what} of a trial: {names} not known; there are {', '.join(sorted(known))}")
+        if self.task == "train" and (missing := NEEDED - self.settings.keys()):
+            raise ValueError(f"settings of a trial: {', '.join(sorted(missing))} missing")
 
     @property
     def identity(self) -> str:
@@ -91,7 +111,10 @@ def sweep(
     found: dict[str, dict[str, Any]] = {}
     todo: dict[str, Job] = {}
     for identity, trial in unique.items():
-        plan = Plan.of(trial, folder)
+        try:
+            plan = Plan.of(trial, folder)
+        except ValueError as error:  # before anything is trained
+            raise ValueError(f"trial {trial.label or trial.task!r}: {error}") from error
         ready = (shipped_facts(identity, shipped) if shipped is not None else None) or plan.facts()
         if ready is not None:
             found[identity] = ready
@@ -394,7 +417,7 @@ def register(backend: str) -> None:
             import ray
             from ray.util.joblib import register_ray
         except ImportError as error:
-            raise ValueError("backend='ray' needs the extra: pip install 'fedclust[ray]'") from error
+            raise ValueError("backend='ray' needs Ray: .venv/bin/pip install ray") from error
         address = os.environ.get("RAY_ADDRESS")
         try:
             if address and ":" in address:  # Ray itself would wait for long
@@ -404,8 +427,8 @@ def register(backend: str) -> None:
         except (OSError, ValueError) as error:
             raise ValueError(f"no Ray cluster answers at {address!r}: start it with `ray start --head`") from error
         register_ray()
-    elif backend not in ("loky", "multiprocessing", "threading", "sequential", "dask"):
-        raise ValueError(f"backend={backend!r}: must be loky, ray, dask, multiprocessing, threading or sequential")
+    elif backend not in BACKENDS:
+        raise ValueError(f"backend={backend!r}: must be one of {', '.join(BACKENDS)}")
 
 
 # --- progress --------------------------------------------------------------------------------------------------------
@@ -437,7 +460,7 @@ class Progress:
         self.done: set[str] = set()
         self.folder = folder / "progress" / f"{os.getpid()}-{time.monotonic_ns()}"
         self.target = os.environ.get("FEDCLUST_PROGRESS")
-        self.started = time.monotonic()
+        self.started, self.resumed = time.monotonic(), 0.0
 
     def path(self, identity: str) -> str:
         return str(self.folder / identity)
@@ -483,7 +506,10 @@ class Progress:
                 done, of = Path(self.path(identity)).read_text().split()
                 rounds += weight * int(done) / int(of)
         elapsed = time.monotonic() - self.started
-        left = clock(elapsed * (whole - rounds) / rounds) if rounds else "?"
+        if elapsed < 2 * HEARTBEAT:
+            self.resumed = rounds  # mostly from checkpoints: says nothing about the speed
+        new = rounds - self.resumed
+        left = clock(elapsed * (whole - rounds) / new) if new else "?"
         count = self.reused + len(self.done)
         return f"trial {count}/{self.total}  rounds {rounds:.0f}/{whole}  elapsed {clock(elapsed)}  left {left}"
 

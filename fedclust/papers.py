@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from fedclust.experiments import root
+from fedclust.experiments import BACKENDS, root
 
 TIERS = ("smoke", "quick", "paper")
 SOURCES = ("paper", "author-code", "likely-base", "assumed", "spec")
@@ -168,8 +168,14 @@ def fits(setting: dict[str, Any], value: Any, where: str) -> Any:
     if kind in (int, float):
         low, high = setting.get("min", -math.inf), setting.get("max", math.inf)
         if not low <= value <= high:
-            raise PaperError(f"{where} = {value!r}: must be from {low} to {high}")
+            raise PaperError(f"{where} = {value!r}: must be {bounds(low, high)}")
     return value
+
+
+def bounds(low: float, high: float) -> str:
+    if high == math.inf:
+        return f"at least {low:g}"
+    return f"at most {high:g}" if low == -math.inf else f"from {low:g} to {high:g}"
 
 
 def spelled(value: Any, setting: dict[str, Any]) -> Any:
@@ -212,6 +218,8 @@ def start(key: str, namespace: dict[str, Any]) -> tuple[Paper, Parameters]:
         if type(how[name]) is not RUN[name] or how["jobs"] < 1:
             kind = RUN[name].__name__
             raise PaperError(f"parameter {name} = {how[name]!r}: must be of type {kind}, like {default!r}")
+    if how["backend"] not in BACKENDS:
+        raise PaperError(f"parameter backend = {how['backend']!r}: allowed are {', '.join(BACKENDS)}")
     values |= how
     return paper, Parameters(values, changed)
 

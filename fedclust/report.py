@@ -59,13 +59,16 @@ class Report:
     @property
     def source(self) -> str:
         """Tier, seeds, data: stands under every figure and table."""
+        return self.of(self.seeds)
+
+    def of(self, seeds: list[int]) -> str:
         names = [
             f"{name} (STAND-IN for {facts['stand_in']})" if facts["stand_in"] else name
             for name, facts in sorted(self.data.items())
         ]
-        seeds = f"{len(self.seeds)} seed{'s' * (len(self.seeds) > 1)}"
         changed = [f"{name} = {papers.show(value)}" for name, value in sorted(self.p.changed.items())]
-        return " · ".join([self.paper.key, f"tier {self.p.tier}", seeds, ", ".join(names) or "no data", *changed])
+        count = [f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"] * bool(seeds)
+        return " · ".join([self.paper.key, f"tier {self.p.tier}", *count, ", ".join(names) or "no data", *changed])
 
     def listed(self, name: str, entries: dict[str, dict[str, Any]], extra: str) -> dict[str, Any]:
         """What the paper's file says of a figure or table; ours are named so that nobody takes them for the paper's."""
@@ -75,20 +78,24 @@ class Report:
             raise ValueError(f"{name!r}: {file} has {known}; what is not there is named {extra}-...")
         return entries.get(name, {})
 
-    def figure(self, name: str, fig: Any, caption: str | None = None) -> None:
-        """Save as SVG and PNG with a footer that says tier, seeds and data; show it with its caption."""
+    def figure(self, name: str, fig: Any, caption: str | None = None, seeds: list[int] | None = None) -> None:
+        """Save as SVG and PNG with a footer that says tier, seeds and data; show it with its caption.
+
+        `seeds` are those it shows, if not all of the notebook's; an empty list for what has none.
+        """
         from IPython.display import Image, Markdown, display
         from matplotlib import pyplot as plt
 
         known = self.listed(name, self.paper.figures, "fig-extra")
-        plots.footer(fig, self.source)
+        plots.footer(fig, self.of(self.seeds if seeds is None else seeds))
         plots.save(fig, self.folder / name)
         plt.close(fig)
         self.made.add(name)
         png = (self.folder / f"{name}.png").read_bytes()
         width = int.from_bytes(png[16:20], "big") * 3 // 4  # all figures at one scale, letters as large as the text's
-        display(Image(data=png, format="png", width=width))
-        display(Markdown(f"*{name}. {caption or known['caption']}*"))
+        caption = caption or known["caption"]
+        display(Image(data=png, format="png", width=width, alt=caption))
+        display(Markdown(f"*{name}. {caption}*"))
 
     def table(self, name: str, frame: pd.DataFrame, caption: str | None = None) -> None:
         """Save as CSV and Markdown; show it."""

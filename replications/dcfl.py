@@ -82,7 +82,7 @@ shapes = {  # starts A, C; ends B, D
 fig, axes = plots.panels(1, 4, height=1.9)
 for ax, (name, (starts, ends)) in zip(axes, shapes.items(), strict=True):
     plots.update_pair(ax, name, starts, ends, ("AB", "CD"))
-report.figure("fig1", fig)
+report.figure("fig1", fig, seeds=[])
 
 # %% [markdown]
 # ### Figure 2: two clients of one cluster
@@ -93,11 +93,10 @@ report.figure("fig1", fig)
 # %%
 fig, axes = plots.panels(1, 3, height=2.0)
 for ax, degrees, length in zip(axes, (30, 90, 90), (1.0, 1.0, 0.4), strict=True):
-    gamma = np.deg2rad(degrees)
-    ends = [[0.0, 1.0], [length * np.sin(gamma), length * np.cos(gamma)]]
+    ends = [[0.0, 1.0], [length * np.sin(gamma := np.deg2rad(degrees)), length * np.cos(gamma)]]
     title = f"$\\gamma$ = {degrees}°, |AC|/|AB| = {length:g}, $\\sqrt{{(1-\\cos\\gamma)/2}}$ = {np.sin(gamma / 2):.2f}"
     plots.update_pair(ax, title, [[0.0, 0.0]] * 2, ends, ("AB", "AC"))
-report.figure("fig2", fig)
+report.figure("fig2", fig, seeds=[])
 
 # %% [markdown]
 # ### Figure 3: length matters as well as angle
@@ -119,7 +118,7 @@ for k, ratio in enumerate(ratios):
     ax.plot(degrees, omega[ratio], label=f"{ratio:g}", **plots.look(k) | {"marker": ""})
 ax.set(xlabel="angle between the updates (degrees)", ylabel="divergence $\\omega$", xticks=range(0, 181, 30))
 ax.legend(title="shorter / longer", loc="lower right")
-report.figure("fig3", fig)
+report.figure("fig3", fig, seeds=[])
 rise = np.diff([omega[ratio][1:-1] for ratio in ratios], axis=0).min()  # at the ends the curves may meet
 gap = np.abs(2 * omega[1.0] ** 2 - (1 - degrees.deg2rad().cos().numpy())).max()
 
@@ -196,7 +195,8 @@ distances = report.sweep([trial("DCFL", s, {"method.distance": k}, k) for s in p
 # One seed; newcomers' lines start late, drift shows as a drop of one line.
 
 # %%
-report.figure("fig4", plots.client_panels(main, {f: f for f in federated} | {"Local": "Local (not in the paper)"}))
+fig = plots.client_panels(main, {f: f for f in federated} | {"Local": "Local (not in the paper)"})
+report.figure("fig4", fig, seeds=p.seeds[:1])
 
 # %% [markdown]
 # ## Table I
@@ -230,7 +230,7 @@ report.figure("fig5", plots.curves(drawn, rows=2, sharex=True, sharey=True))
 # The cosine distance and the Euclidean are the usual ones, the divergence is $\omega + 1$ (it must not be negative).
 
 # %%
-report.figure("fig6", plots.client_panels(distances, {kind: kind for kind in kinds}))
+report.figure("fig6", plots.client_panels(distances, {kind: kind for kind in kinds}), seeds=p.seeds[:1])
 
 # %% [markdown]
 # ## Table II

@@ -130,6 +130,7 @@ def trial(label, seed, d="MNIST", m="MLP", dist="non-IID2", task="train", **sett
         usual |= {"method": fedavg if label.startswith("FedAvg") else ocfl[d], "eval_every": p.every_ocfl}
     return fc.Trial(usual | settings, seed, label, {"data": d, "model": m, "dist": dist}, task)
 
+
 # %% [markdown]
 # ## Figure 1: the cosine between clients' parameters
 #

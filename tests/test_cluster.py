@@ -11,7 +11,7 @@ from tests.test_experiments import same, small
 
 def test_ray_is_asked_for_by_name_when_it_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "ray", None)  # as if it were not installed
-    with pytest.raises(ValueError, match=r"needs the extra: pip install 'fedclust\[ray\]'"):
+    with pytest.raises(ValueError, match=r"needs Ray: \.venv/bin/pip install ray"):
         experiments.sweep([small()], 1, "ray", folder=tmp_path)
 
 

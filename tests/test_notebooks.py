@@ -114,7 +114,7 @@ def test_a_paper_from_the_template_runs_repeats_and_refuses(tmp_path, monkeypatc
     done, anew = run("--jobs", "1")
     assert "0 reused, 6 to run" in done.stderr and anew == first
     done, after = run("-p", "rounds", "0")
-    assert done.returncode == 1 and "rounds = 0: must be from 1" in done.stderr
+    assert done.returncode == 1 and "rounds = 0: must be at least 1" in done.stderr
     assert "failed.ipynb" in done.stderr and {k: after[k] for k in first} == first
 
 

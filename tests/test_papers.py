@@ -148,8 +148,8 @@ def test_start_takes_a_changed_value_and_says_so(folder):
         ({"tier": "huge"}, "tier = 'huge': allowed are smoke, quick, paper"),
         ({"epsilon": "two"}, "epsilon = 'two': must be of type float"),
         ({"epsilon": True}, "must be of type float"),
-        ({"epsilon": 0.1}, "must be from 0.5 to inf"),
-        ({"epsilon": math.nan}, "must be from 0.5"),
+        ({"epsilon": 0.1}, "must be at least 0.5"),
+        ({"epsilon": math.nan}, "must be at least 0.5"),
         ({"mechanism": "none"}, "allowed are 'update', 'dpsgd'"),
         ({"seeds": []}, "different whole numbers"),
         ({"seeds": [0, 0]}, "different whole numbers"),
@@ -158,6 +158,7 @@ def test_start_takes_a_changed_value_and_says_so(folder):
         ({"seeds": "many"}, "must be of type list"),
         ({"jobs": 0}, "jobs = 0"),
         ({"backend": 3}, "backend = 3"),
+        ({"backend": "slurm"}, "allowed are loky, ray"),
     ],
 )
 def test_wrong_parameters_are_named(folder, namespace, message):
