@@ -300,3 +300,26 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match=r"no record can be kept in .*file.*FEDCLUST_ROOT"):
         go([small()], tmp_path / "file" / "cache")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"eval_evry": 2}, "settings of a trial: eval_evry not known; there are data, eval_every"),
+        ({"events": {"jion": 3}}, "events of a trial: jion not known; there are drift_every"),
+    ],
+)
+def test_misspelt_settings_are_named_when_the_trial_is_made(changes, message):
+    with pytest.raises(ValueError, match=message):
+        small(**changes)
+
+
+def test_missing_settings_are_named():
+    with pytest.raises(ValueError, match="settings of a trial: model, rounds missing"):
+        Trial({k: v for k, v in SETTINGS.items() if k not in ("model", "rounds")}, 0)
+
+
+def test_a_trial_that_cannot_be_is_named_before_anything_is_trained(tmp_path):
+    with pytest.raises(ValueError, match="trial 'typo': no data set 'mnst'"):
+        go([small(), small(label="typo", data={"name": "mnst"})], tmp_path)
+    assert not list(tmp_path.glob("*/*.parquet"))

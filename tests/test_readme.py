@@ -32,6 +32,13 @@ def test_every_make_target_exists():
     assert named and named <= targets
 
 
+@pytest.mark.parametrize("key", ["site", "test", "all", "template", "dcfl", "My-Paper"])
+def test_a_new_paper_gets_a_name_of_its_own(key):
+    done = subprocess.run(["make", "new-paper", f"KEY={key}"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert key == "dcfl" or not (ROOT / "papers" / f"{key}.md").exists()
+
+
 def test_every_fedclust_command_parses():
     commands = [shlex.split(line)[1:] for line in SHELL if line.startswith(".venv/bin/fedclust")]
     assert commands

@@ -54,7 +54,7 @@ curves = {name: fc.plots.by_round(part) for name, part in record.groupby("algori
 fig, ax = fc.plots.panels()
 for name, frame in curves.items():
     fc.plots.band(ax, frame, name)
-fc.plots.round_axis(ax)
+fc.plots.round_axis(ax, "accuracy")  # the metric that is drawn
 fc.plots.legend(fig)
 report.figure("fig1", fig)
 
