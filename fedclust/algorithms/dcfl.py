@@ -14,6 +14,7 @@ weighs by samples like FedAvg, Eq. 5 plainly as printed; (4) Eq. 5 speaks of cli
 clustered, and an absent client follows the new model nearest to the one it had.
 """
 
+import math
 import warnings
 from dataclasses import dataclass
 
@@ -74,7 +75,9 @@ class DCFL(FedAvg):
         if len(distances) <= 2 or apart.max() - apart.min() <= 1e-6 * apart.max():
             return torch.zeros(len(distances), dtype=torch.long)
         similarity = -distances.double().pow(self.power)
-        preference = float(similarity.quantile(self.preference))
+        ordered, rank = similarity.flatten().sort().values, self.preference * (similarity.numel() - 1)
+        below, above = ordered[math.floor(rank)], ordered[math.ceil(rank)]
+        preference = float(below.lerp(above, rank - math.floor(rank)))  # torch.quantile ends at 4,096 clients
         for attempt in ATTEMPTS:
             estimator = clone(self.estimator).set_params(preference=preference, random_state=random_state, **attempt)
             with warnings.catch_warnings():

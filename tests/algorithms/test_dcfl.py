@@ -3,6 +3,7 @@ import warnings
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 from sklearn.base import BaseEstimator, ClusterMixin
@@ -256,3 +257,12 @@ def test_finds_easy_groups(groups, skew, seed):
     fed, model = easy_federation(groups, 5, seed, skew=skew), mlp((1, 4, 4), 4, hidden=(16,))
     record = run(DCFL(LocalSGD(model, lr=0.05, batch=10)), fed, model, rounds=5, seed=seed)
     assert record[record.metric == "ari"].value.tolist() == [1.0] * 5  # from the first round on
+
+
+def test_the_preference_is_the_quantile_bit_for_bit(monkeypatch):
+    asked = []
+    monkeypatch.setattr(AffinityPropagation, "set_params", lambda self, **how: asked.append(how["preference"]) or self)
+    monkeypatch.setattr(AffinityPropagation, "fit_predict", lambda self, x: np.zeros(len(x)))
+    for q in (0.0, 0.3, 0.5, 0.9, 1.0):
+        DCFL(Add(OPPOSED), preference=q).cluster(random_distances(), 0)
+        assert asked[-1] == float((-random_distances()).double().quantile(q))
