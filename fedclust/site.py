@@ -92,6 +92,7 @@ def build(tiers: Sequence[str], base: Path | None = None) -> Path:
             try:
                 body, _ = convert.from_notebook_node(nbformat.read(notebook, as_version=4))
             except Exception as error:  # what is no notebook can fail anywhere
+                shutil.rmtree(fresh)
                 again = f"make it again with make {key} TIER={tier}"
                 raise ValueError(f"{notebook} is no notebook ({type(error).__name__}): {again}") from error
             back = '<footer><a href="../index.html">all papers</a></footer>'

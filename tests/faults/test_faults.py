@@ -64,6 +64,7 @@ def test_a_damaged_notebook_is_named_and_the_old_site_stays(tmp_path, monkeypatc
     assert cli.main(["site"]) == 2
     assert "dcfl.ipynb is no notebook" in capsys.readouterr().err
     assert page.read_text() == "the last good one"
+    assert [path.name for path in (tmp_path / "build").iterdir()] == ["site"]
 
 
 def test_two_runs_at_once_in_one_checkout(tmp_path):

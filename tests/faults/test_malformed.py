@@ -7,7 +7,6 @@ import gzip
 import io
 import math
 import random
-import struct
 import tarfile
 import warnings
 import zipfile
@@ -18,6 +17,7 @@ import pytest
 
 from fedclust import datasets, papers, sources
 from fedclust.datasets import DataUnavailable, Spec, load
+from tests.test_datasets import FILES, X, Y
 
 KEYS = ("cafa", "dcfl", "fedac", "joint", "ocfl")
 WRONG = {  # for a setting of this type
@@ -84,13 +84,6 @@ def test_paper_files(key, tmp_path):
             refused += 1
             assert f"{key}.toml" in str(error)
     assert refused >= 5
-
-
-X, Y = np.arange(6 * 2 * 2, dtype=np.uint8).reshape(6, 2, 2), np.arange(6, dtype=np.uint8) % 3
-FILES = {
-    name: bytes([0, 0, 8, a.ndim]) + struct.pack(f">{a.ndim}I", *a.shape) + a.tobytes()
-    for name, a in zip(datasets.IDX, (X[:4], Y[:4], X[4:], Y[4:]), strict=True)
-}
 
 
 @pytest.fixture
