@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 TIERS = ("smoke", "quick", "paper")
-PACKAGES = ("torch", "torchvision", "numpy", "scikit-learn", "opacus", "pandas", "papermill", "jupytext", "ipykernel")
+PACKAGES = (
+    "torch", "torchvision", "numba", "numpy", "scikit-learn", "opacus", "pandas", "papermill", "jupytext", "ipykernel",
+)  # fmt: skip
 INTERRUPTED = 130  # what a shell expects of a program that Ctrl-C ended
 QUIET = 10.0  # seconds between two lines of progress where lines cannot be overwritten
 

@@ -28,7 +28,7 @@ import pandas as pd
 from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky import process_executor
 
-LIBRARIES = ("torch", "numpy", "scikit-learn", "opacus")
+LIBRARIES = ("torch", "numba", "numpy", "scikit-learn", "opacus")
 ALIKE = ("FedAvg", "CFL", "FedAC", "FedACP")  # methods that are FedAvg until they split
 KEEP = 8 * 2**30  # bytes a worker may grow by before loky replaces it: it keeps its federations to train on them again
 ATTEMPTS = 3  # at the trials whose worker was lost
