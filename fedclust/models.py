@@ -17,6 +17,8 @@ from torch.nn.functional import linear
 
 from fedclust.rng import stream
 
+__all__ = ["cnn", "mlp", "vgg19"]  # what a trial can name
+
 CHUNK = 512  # samples per forward pass of an evaluation: bounds the memory of a convolution
 
 

@@ -20,6 +20,8 @@ from fedclust.models import Model
 from fedclust.rng import stream
 from fedclust.training import LocalSGD
 
+__all__ = ["DPSGD", "UpdateNoise"]
+
 
 @dataclass(frozen=True)
 class DPSGD(LocalSGD):

@@ -115,8 +115,8 @@ def named(settings: Settings, module: Any, what: str) -> tuple[Any, Settings]:
     """The thing called settings["kind"] in a module, and the rest of the settings."""
     rest = dict(settings)
     kind = rest.pop("kind")
-    if not callable(getattr(module, kind, None)):
-        known = sorted(n for n in getattr(module, "__all__", dir(module)) if not n.startswith("_"))
+    known = [m["name"] for m in algorithms.catalogue()] if module is algorithms else sorted(module.__all__)
+    if kind not in known:
         raise ValueError(f"{what} {kind!r} is not known: {module.__name__} has {', '.join(known)}")
     return getattr(module, kind), rest
 
