@@ -205,14 +205,22 @@ def attempt(family: list["Job"]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def families(jobs: list["Job"]) -> list[list["Job"]]:
-    """Trials that differ in their method only, of the kinds that start alike, go together; the others alone."""
+    """Trials that start alike go together, the others alone."""
     found: dict[str, list[Job]] = {}
     for job in jobs:
-        settings, kind = job.trial.settings, job.trial.settings.get("method", {}).get("kind")
-        rest = [{k: v for k, v in settings.items() if k != "method"}, job.trial.seed]
-        name = digest(rest) if job.trial.task == "train" and kind in ALIKE else job.trial.identity
-        found.setdefault(name, []).append(job)
+        found.setdefault(digest(start(job.trial)), []).append(job)
     return sorted(found.values(), key=lambda family: family[0].split)  # a worker keeps the last federations it had
+
+
+def start(trial: Trial) -> list[Any]:
+    """What a trial has in common with others: all but a method that only splits later, or OCFL's training alone."""
+    settings, method = trial.settings, trial.settings.get("method", {})
+    if trial.task == "train" and method.get("kind") in ALIKE:
+        return [{k: v for k, v in settings.items() if k != "method"}, trial.seed]
+    first = {"train": method.get("pretrain"), "alone": settings.get("train")}.get(trial.task)
+    if first and settings.get("attack") != "labels":  # these clients have other data
+        return [first, *(settings.get(name) for name in ("data", "partition", "model")), trial.seed]
+    return [trial.identity]
 
 
 @dataclass
@@ -240,6 +248,8 @@ class Job:
             try:
                 if self.trial.task == "train":
                     return (yield from studies.training(*arguments, memo))
+                if self.trial.task == "alone":
+                    return studies.alone(*arguments, memo)
                 return getattr(studies, self.trial.task)(*arguments)
             except ValueError as error:
                 if "checkpoint" not in str(error) or not checkpoint.exists():

@@ -53,7 +53,8 @@ class Report:
             self.uses(trial.settings)
         shipped = self.shipped if os.environ.get("FEDCLUST_SHIPPED") == "use" else None
         records = experiments.sweep(trials, jobs=self.p.jobs, backend=self.p.backend, shipped=shipped)
-        self.runs += records.attrs["runs"]
+        known = {run["identity"] for run in self.runs}  # a trial that serves twice counts once
+        self.runs += [run for run in records.attrs["runs"] if run["identity"] not in known]
         return records
 
     @property

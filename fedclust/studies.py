@@ -16,7 +16,7 @@ import torch
 
 from fedclust import algorithms, datasets, geometry, models, partition, privacy, scenario
 from fedclust.algorithms import cafa
-from fedclust.algorithms.base import Method, Trainer, mean_by
+from fedclust.algorithms.base import Method, Trainer, guard, mean_by
 from fedclust.algorithms.fedavg import FedAvg
 from fedclust.algorithms.ocfl import cluster_parameters, coordinates
 from fedclust.datasets import Dataset
@@ -178,7 +178,9 @@ def pairs(settings: Settings, seed: int, checkpoint: str | None = None, progress
     return pd.concat([pd.DataFrame(common | {"metric": kind, "value": d}) for kind, d in kinds.items()])
 
 
-def alone(settings: Settings, seed: int, checkpoint: str | None = None, progress: Progress = None) -> pd.DataFrame:
+def alone(
+    settings: Settings, seed: int, checkpoint: str | None = None, progress: Progress = None, memo: Memo | None = None
+) -> pd.DataFrame:
     """OCFL: all clients train alone from one model; after each epoch (`round`, from 1) every estimator clusters them.
 
     Estimators see the models in units of the median distance. `ari` counts noise as clusters of one; `found` clusters
@@ -188,7 +190,7 @@ def alone(settings: Settings, seed: int, checkpoint: str | None = None, progress
     """
     fed, attack = federation(settings, seed), settings.get("attack")
     model, bad = network(settings, fed), torch.zeros(len(fed), dtype=torch.bool)
-    train, everyone, draw = trainer(settings, model), torch.arange(len(fed)), stream(seed, "attack")
+    train, everyone, draw = guard(trainer(settings, model), memo), torch.arange(len(fed)), stream(seed, "attack")
     if attack:
         bad[torch.randperm(len(fed), generator=draw)[: round(settings["poisoned"] * len(fed))]] = True
     if attack == "labels":

@@ -100,9 +100,8 @@ sliced = {"kind": "label_slices", "slices_per_client": p.slices // p.clients}
 skews = {"IID": {"kind": "iid"}, "non-IID": sliced, "non-IID2": sliced | {"slices_per_client": 1}}
 panels = [(d, m) for d in use for m in ("MLP", "CNN")]
 sgd = {"batch": p.batch, "momentum": p.momentum, "optimizer": p.optimizer}
-alone = sgd | {"lr": p.lr_alone}  # Algorithm 1: whole epochs
 optics = {"kind": "OPTICS", "min_samples": p.min_samples, "metric": p.metric}
-fedavg = {"kind": "FedAvg", "fraction": p.frac}
+fedavg, alone = {"kind": "FedAvg", "fraction": p.frac}, sgd | {"lr": p.lr_alone}  # Algorithm 1: whole epochs
 data, nets, full, share, ocfl = {}, {}, {}, {}, {}
 for d, (name, mean, std, conv, _, xi) in use.items():
     drawn = {"n": 50 * p.clients, "n_test": 10, "color": d == "CIFAR-10"} if name == "glyphs" else {}
@@ -202,7 +201,9 @@ report.compare("table2", pd.DataFrame({(d, f"{m} {dist}"): value for (d, m, dist
 epochs = {"MLP": p.epochs_mlp, "CNN": p.epochs_cnn}
 asked = {f"xi {xi:g}": optics | {"xi": xi} for xi in sorted({p.xi_first, p.xi_second, 0.1, 0.2})}
 how = {"train": alone, "estimators": asked, "task": "alone"}
-lonely = report.sweep([trial("", s, d, m, epochs=epochs[m], **how) for s in p.seeds for d, m in panels])
+later = [trial(a, s, d, m) for s in p.seeds for d, m in panels for a in ("OCFL", "FedAvg")]
+alones = [trial("", s, d, m, epochs=epochs[m], **how) for s in p.seeds for d, m in panels]
+lonely = report.sweep(later + alones).query("algorithm in @asked")  # with figs. 5 and 7: OCFL starts with epoch 1
 found = {at: plots.by_round(part, at[2]) for at, part in lonely.groupby(["data", "model", "metric", "algorithm"])}
 rows = [(m, *what) for what in (("ari", "ARI"), ("found", "clusters"), ("noise", "noise points")) for m in epochs]
 how = {"rows": 3, "height": 1.5, "sharex": "col", "sharey": "row", "looks": {xi: {"seeds": True} for xi in asked}}
@@ -222,7 +223,7 @@ for name, d, ari in (("fig4", "MNIST", 1.0), ("fig6", "CIFAR-10", 0.86)):
 # paper's values after 500 rounds, filled for OCFL.
 
 # %%
-runs = report.sweep([trial(a, s, d, m) for s in p.seeds for d, m in panels for a in ("FedAvg", "OCFL")])
+runs = report.sweep(later)
 clustered = {at: plots.by_cluster(part, of="OCFL") for at, part in runs.groupby(["data", "model"])}
 for name, table, d in (("fig5", "table3", "MNIST"), ("fig7", "table4", "CIFAR-10")):
     drawn, looks, ends = {"MLP": {}, "CNN": {}}, {}, {}
@@ -283,13 +284,12 @@ rivals = {f"OPTICS, {xi}": kind for xi, kind in asked.items()} | {"DBSCAN": {"ki
 rivals["HDBSCAN"] = {"kind": "HDBSCAN", "min_cluster_size": 2, "copy": True}
 rivals["affinity propagation"] = {"kind": "AffinityPropagation", "random_state": 0}
 rivals["k-means, k = 10"] = {"kind": "KMeans", "n_clusters": 10, "n_init": 10, "random_state": 0}
-how = {"train": alone, "estimators": rivals, "epochs": 1, "task": "alone", "poisoned": p.poisoned}
-stands, attacks = {}, ("noise", "flip", "labels")
-for a in (None, *attacks):
+how, stands = {"train": alone, "estimators": rivals, "epochs": 1, "task": "alone", "poisoned": p.poisoned}, {}
+for a in (None, "noise", "flip", "labels"):
     attacked = report.sweep([trial("", s, attack=a, **how) for s in p.seeds]).query("metric in ('ari', 'apart')")
     for (rival, what), part in attacked.groupby(["algorithm", "metric"]):
         stands[rival, f"{what}: {a or 'nobody malicious'}"] = part.set_index("seed").value
-measures |= {f"apart_{a}": stands[f"OPTICS, xi {p.xi_first:g}", f"apart: {a}"] for a in attacks}
+measures |= {f"apart_{a}": stands[f"OPTICS, xi {p.xi_first:g}", f"apart: {a}"] for a in ("noise", "flip", "labels")}
 verdicts = report.judge(pd.DataFrame(measures).rename(columns=lambda name: name.lower().replace("-", "")))
 
 # %% [markdown]

@@ -10,6 +10,7 @@ import torch
 
 from fedclust import experiments, studies
 from fedclust.experiments import Trial, TrialsFailed, sweep
+from fedclust.training import LocalSGD
 
 SETTINGS = {
     "data": {"name": "glyphs", "n": 400, "n_test": 100, "seed": 0},
@@ -221,8 +222,6 @@ def test_records_survive_parquet_with_their_types(tmp_path):
 
 
 def test_methods_that_start_alike_share_their_training_and_nothing_else(tmp_path, monkeypatch):
-    from fedclust.training import LocalSGD
-
     kinds = [{"kind": "FedAvg"}, {"kind": "CFL", "warmup": 2, "eps1": 9.0, "eps2": 0.0}, {"kind": "FedProx", "mu": 0.5}]
     trials = [small(label=m["kind"], method=m, rounds=4) for m in kinds]
     alone = [go([trial], tmp_path / trial.label) for trial in trials]
@@ -235,6 +234,31 @@ def test_methods_that_start_alike_share_their_training_and_nothing_else(tmp_path
     assert one == 2
     shared = one + 2  # the round that ends with the split, and the next: both halves start from their parent's model
     assert len(calls) == 3 * 4 - shared
+
+
+def test_ocfl_and_the_training_alone_share_the_first_epoch(tmp_path, monkeypatch):
+    """Two epochs alone, reversed updates and OCFL's start: three trainings of everybody in place of five. Clients with
+    false labels learn for themselves."""
+    optics = {"kind": "OPTICS", "min_samples": 2, "xi": 0.1}
+    epoch = {"lr": 0.1, "batch": 20}
+    settings = {**SETTINGS, "train": epoch, "epochs": 2, "estimators": {"optics": optics}, "poisoned": 0.5}
+    ocfl = small(method={"kind": "OCFL", "pretrain": epoch, "estimator": optics, "fraction": 0.5}, label="OCFL")
+    alone = [
+        Trial(settings | {"attack": a, "epochs": n}, 0, a or "alone", task="alone")
+        for a, n in ((None, 2), ("flip", 1), ("labels", 1))
+    ]
+    whole, trained = LocalSGD.__call__, []
+
+    def counted(self, theta, fed, clients, seed, t):
+        trained.append(len(clients))
+        return whole(self, theta, fed, clients, seed, t)
+
+    monkeypatch.setattr(LocalSGD, "__call__", counted)
+    go([ocfl, *alone], tmp_path / "together")
+    assert trained.count(4) == 3  # of all four clients; OCFL's rounds train two
+    for trial in (ocfl, *alone):
+        same(go([trial], tmp_path / "together"), go([trial], tmp_path / "apart"))
+    assert trained.count(4) == 3 + 5
 
 
 def test_alter_leaves_the_base_as_it_is():
