@@ -144,7 +144,9 @@ def literal(text: str) -> Any:
 
 
 def estimate(key: str) -> str:
-    """What the paper's own sizes cost when they were last run here or where they were shipped from."""
+    """What the paper's own sizes cost when they were last run here or where they were shipped from; else, what was
+    worked out from seconds per round."""
+    from fedclust import papers
     from fedclust.experiments import root
 
     try:
@@ -152,7 +154,9 @@ def estimate(key: str) -> str:
         hours, cores = about["cost"]["cpu_seconds"] / 3600, about["host"]["cores"]
         return f"about {hours:.1f} processor hours if nothing is cached (measured on a machine with {cores} cores)"
     except (OSError, ValueError, KeyError):
-        return "not measured yet at this size: expect hours; the time left is shown after the first rounds"
+        hours = papers.load(key).about.get("hours")
+        guess = "expect hours" if hours is None else f"about {hours:g} processor hours by seconds per round"
+        return f"not measured yet at this size: {guess}; the time left is shown after the first rounds"
 
 
 class Line:

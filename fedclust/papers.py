@@ -25,7 +25,7 @@ BOUNDS = ("above", "below", "at_least", "at_most")
 RUN = {"tier": str, "seeds": list, "jobs": int, "backend": str, "device": str}  # how a notebook runs, in every paper
 KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, allowed beside)
     "": ({"key", "paper", "setting", "figure", "claim"}, {"data", "table"}),
-    "paper": ({"title", "authors", "venue", "year", "claim"}, {"doi", "url", "code"}),
+    "paper": ({"title", "authors", "venue", "year", "claim"}, {"doi", "url", "code", "hours"}),
     "data": ({"names"}, {"stand_in", "note"}),
     "setting": (
         {"name", "value", "source"},

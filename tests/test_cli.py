@@ -122,11 +122,14 @@ def test_progress_overwrites_its_line_on_a_terminal(capsys, monkeypatch):
 
 
 def test_the_estimate_is_what_was_measured(project):
-    assert "not measured" in cli.estimate("dcfl")
-    folder = project / "figures" / "paper" / "dcfl"
+    paper = project / "papers" / "sleeper.toml"
+    assert "not measured yet at this size: expect hours" in cli.estimate("sleeper")
+    paper.write_text(paper.read_text().replace("year =", "hours = 70\nyear =", 1))
+    assert "not measured yet at this size: about 70 processor hours" in cli.estimate("sleeper")
+    folder = project / "figures" / "paper" / "sleeper"
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"cost": {"cpu_seconds": 9000}, "host": {"cores": 2}}))
-    assert "about 2.5 processor hours" in cli.estimate("dcfl")
+    assert "about 2.5 processor hours" in cli.estimate("sleeper")
 
 
 def test_doctor_names_what_is_missing(project, capsys, monkeypatch):

@@ -22,7 +22,7 @@ TITLES = {name: work.title for name, work in WORK.items()} | {
     "W3": "Joint: decision and step in iteration 1, 80 devices x 4 models, perceptron 784-512-128-8, batch 64",
     "W3 later": "Joint: the same in iteration 30, when hardly a device has two models to choose from",
     "W3 IFCA": "IFCA: decision and step, the same sizes",
-    "W5": "VGG19 with batch norm, batch 32, one client of 64 images",
+    "W5": "VGG19 with batch norm, batch 32, one client of 320 images",
     "W6": "DCFL with DP-SGD, 16 clients of 480 images, perceptron 784-200-200-10, batch 10",
     "W6 CNN": "DCFL with DP-SGD, 16 clients of 800 images, network 6-16 5x5 and 256, batch 100, momentum",
 }
