@@ -62,10 +62,12 @@ class Report:
         """Tier, seeds, data: stands under every figure and table."""
         return self.of(self.seeds)
 
-    def of(self, seeds: list[int]) -> str:
+    def of(self, seeds: list[int], data: str | None = None) -> str:
+        known = sorted(self.data.items())
+        shown = [(name, facts) for name, facts in known if data in (name, facts["stand_in"])] if data else known
         names = [
             f"{name} (STAND-IN for {facts['stand_in']})" if facts["stand_in"] else name
-            for name, facts in sorted(self.data.items())
+            for name, facts in shown or known
         ]
         changed = [f"{name} = {papers.show(value)}" for name, value in sorted(self.p.changed.items())]
         count = [f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"] * bool(seeds)
@@ -79,16 +81,19 @@ class Report:
             raise ValueError(f"{name!r}: {file} has {known}; what is not there is named {extra}-...")
         return entries.get(name, {})
 
-    def figure(self, name: str, fig: Any, caption: str | None = None, seeds: list[int] | None = None) -> None:
+    def figure(
+        self, name: str, fig: Any, caption: str | None = None, seeds: list[int] | None = None, data: str | None = None
+    ) -> None:
         """Save as SVG and PNG with a footer that says tier, seeds and data; show it with its caption.
 
-        `seeds` are those it shows, if not all of the notebook's; an empty list for what has none.
+        `seeds` are those it shows, if not all of the notebook's; an empty list for what has none. `data` is the set it
+        shows, if not all that were used so far.
         """
         from IPython.display import Image, Markdown, display
         from matplotlib import pyplot as plt
 
         known = self.listed(name, self.paper.figures, "fig-extra")
-        plots.footer(fig, self.of(self.seeds if seeds is None else seeds))
+        plots.footer(fig, self.of(self.seeds if seeds is None else seeds, data))
         plots.save(fig, self.folder / name)
         plt.close(fig)
         self.made.add(name)

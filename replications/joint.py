@@ -218,7 +218,7 @@ def lines(record, metric, said=""):
 
 main = run(p.seeds, p.lambdas, rounds=p.iterations)
 for letter, metric, said in (("a", "purity", "99 %"), ("b", "train_loss", ""), ("c", "accuracy", "14 %")):
-    report.figure(f"fig4{letter}", lines(main, metric, said))
+    report.figure(f"fig4{letter}", lines(main, metric, said), data="mnist")
 
 # %% [markdown]
 # ## Figures 4d to 4f: MNIST, CNN
@@ -226,7 +226,7 @@ for letter, metric, said in (("a", "purity", "99 %"), ("b", "train_loss", ""), (
 # %%
 cnn = run(few, m="CNN", rounds=p.cnn_iterations)
 for letter, metric in {"d": "purity", "e": "train_loss", "f": "accuracy"}.items():
-    report.figure(f"fig4{letter}", lines(cnn, metric))
+    report.figure(f"fig4{letter}", lines(cnn, metric), data="mnist")
 
 # %% [markdown]
 # ## Figure 5: FashionMNIST, CIFAR-10, EMNIST
@@ -235,8 +235,8 @@ for letter, metric in {"d": "purity", "e": "train_loss", "f": "accuracy"}.items(
 
 # %%
 others = {f"{d}, MLP": run(few, d=d) for d in list(sets)[1:]}
-for letter, record, said in zip("abc", others.values(), (98, 21, 97), strict=True):
-    report.figure(f"fig5{letter}", lines(record, "purity", f"up to {said} %"))
+for letter, d, said in zip("abc", list(sets)[1:], (98, 21, 97), strict=True):
+    report.figure(f"fig5{letter}", lines(others[f"{d}, MLP"], "purity", f"up to {said} %"), data=sets[d][0])
 
 # %% [markdown]
 # ## Iterations to purity and to accuracy

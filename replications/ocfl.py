@@ -180,7 +180,7 @@ skewed = {at: plots.by_round(part) for at, part in runs.groupby(["data", "model"
 printed = {(f"{d}, {at[:3]}", at[4:]): value for (d, at), value in paper.printed("table2").items()}
 for letter, (d, m) in zip("abcd", panels, strict=True):
     drawn = {f"{d}, {m}": {dist: skewed[d, m, dist] for dist in skews}}
-    report.figure(f"fig3{letter}", plots.curves(drawn, printed=printed, width=4.8, height=2.5))
+    report.figure(f"fig3{letter}", plots.curves(drawn, printed=printed, width=4.8, height=2.5), data=use[d][0])
 
 # %% [markdown]
 # ## Table 2
@@ -212,7 +212,7 @@ for name, d, ari in (("fig4", "MNIST", 1.0), ("fig6", "CIFAR-10", 0.86)):
     printed = {(f"{m}: {said}", f"xi {use[d][5]:g}"): v for said, v in (("ARI", ari), ("clusters", 10)) for m in epochs}
     fig = plots.curves(drawn, "", x="local epochs", printed=printed, at=1, **how)
     fig.axes[0].set_ylim(0, 1.05)
-    report.figure(name, fig)
+    report.figure(name, fig, data=use[d][0])
 
 # %% [markdown]
 # ## Figures 5 and 7, tables 3 and 4: FedAvg and OCFL, cluster by cluster
@@ -233,7 +233,8 @@ for name, table, d in (("fig5", "table3", "MNIST"), ("fig7", "table4", "CIFAR-10
             looks[line] = {"ls": ":" if a == "FedAvg" else "-", "marker": "", "color": plots.PALETTE[k % 8]}
             lines[line], ends[f"Cluster {k}", f"{m} {a}"] = frame.mean().to_frame().T, frame.iloc[:, -1]
     printed = {(c[:3], f"{c[4:]}, {row.lower()}"): value for (row, c), value in paper.printed(table).items()}
-    report.figure(name, plots.curves(drawn, printed=printed, looks=looks, height=2.9, cols=4, sharey=True))
+    fig = plots.curves(drawn, printed=printed, looks=looks, height=2.9, cols=4, sharey=True)
+    report.figure(name, fig, data=use[d][0])
     report.compare(table, pd.DataFrame(ends))
 
 # %% [markdown]

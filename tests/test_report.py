@@ -93,6 +93,11 @@ def test_changed_parameters_never_touch_the_tiers_results(rep, tmp_path, monkeyp
 def test_stand_in_data_is_said_everywhere(rep):
     rep.data["glyphs"] = {"source": "", "sha256": "", "stand_in": "emnist"}
     assert "STAND-IN for emnist" in rep.source
+    rep.data["mnist"] = {"source": "", "sha256": "", "stand_in": None}
+    assert rep.of([0]) == "toy · tier quick · 1 seed · glyphs (STAND-IN for emnist), mnist"
+    assert rep.of([0], "mnist").endswith("1 seed · mnist")
+    assert rep.of([0], "emnist").endswith("1 seed · glyphs (STAND-IN for emnist)")
+    assert rep.of([0], "cifar10") == rep.of([0])  # smoke: what it would show is not there
     assert "stand-in data: glyphs for emnist" in rep.judge(MEASURES)["why"][0]
 
 
