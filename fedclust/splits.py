@@ -130,12 +130,14 @@ def curves(records: Mapping[str, pd.DataFrame], metric: str, title: str) -> Figu
     single = {name: frame.iloc[:1] for name, frame in frames.items()}
     names = {"FedAvg": 0, "FedAC": 1, "FedACP": 2}
     looks: Any = {name: {"k": names.get(name, 3 + i)} for i, name in enumerate(frames)}
-    panels = {f"{title}, seed {seeds[0]}": single, f"{title}, {len(seeds)} seed{'s' * (len(seeds) > 1)}": frames}
+    splits = {name: by_round(record, "splits").reindex(seeds[:1]) for name, record in records.items()}
+    counts = {name: frame.dropna(axis=1).sum() for name, frame in splits.items()}
+    mark = " (▼ a split)" if any(count.sum() for count in counts.values()) else ""
+    panels = {f"{title}, seed {seeds[0]}{mark}": single, f"{title}, {len(seeds)} seed{'s' * (len(seeds) > 1)}": frames}
     fig = plots.curves(panels, metric, looks=looks, sharey=True, height=2.3)
     if metric == "loss":  # single rounds go off the scale, and their intervals even more
         fig.axes[0].set_ylim(0, 1.1 * max(float(frame.mean().quantile(0.98)) for frame in frames.values()))
-    for name, record in records.items():
-        count = by_round(record, "splits").reindex(seeds[:1]).dropna(axis=1).sum()
+    for name, count in counts.items():
         at = count.index[count > 0]
         how: Any = {"color": plots.PALETTE[looks[name]["k"]], "mec": "black", "zorder": 5, "ms": 7}
         fig.axes[0].plot(at, single[name].iloc[0].reindex(at), "v", **how)

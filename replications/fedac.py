@@ -135,8 +135,8 @@ report.figure("fig2", splits.tree(runs["four", "FedAC"], f"{title['four']}, FedA
 # %% [markdown]
 # ## Figure 3: IID clients
 #
-# Left one run, as in the paper (triangles: splits of the method drawn), right the mean over seeds with its 95 %
-# interval. The paper prints no numbers to put beside these curves.
+# Left one run, as in the paper (triangles: splits), right the mean over seeds with its 95 % interval. The paper prints
+# no numbers to put beside these curves.
 
 
 # %%
