@@ -55,7 +55,7 @@ def clients(n: int, size: int, shape: tuple[int, ...], classes: int) -> Federati
 def usual(model: Model, row: Tensor | None = None) -> nn.Module:
     """The module as one writes it: convolution, ReLU, pooling, in the default memory layout."""
     net = model.build() if row is None else model.module(row)
-    layers = [layer for layer in net if not isinstance(layer, ChannelsLast)]
+    layers = [layer for layer in net.modules() if not list(layer.children()) and not isinstance(layer, ChannelsLast)]
     for i, (a, b) in enumerate(pairwise(layers)):
         if isinstance(a, nn.MaxPool2d) and isinstance(b, nn.ReLU):
             layers[i], layers[i + 1] = b, a
