@@ -219,7 +219,8 @@ def start(trial: Trial) -> list[Any]:
         return [{k: v for k, v in settings.items() if k != "method"}, trial.seed]
     first = {"train": method.get("pretrain"), "alone": settings.get("train")}.get(trial.task)
     if first and settings.get("attack") != "labels":  # these clients have other data
-        return [first, *(settings.get(name) for name in ("data", "partition", "model")), trial.seed]
+        same = ("data", "partition", "split_seed", "events", "model")
+        return [first, *(settings.get(name) for name in same), trial.seed]
     return [trial.identity]
 
 

@@ -254,6 +254,8 @@ def test_ocfl_and_the_training_alone_share_the_first_epoch(tmp_path, monkeypatch
         return whole(self, theta, fed, clients, seed, t)
 
     monkeypatch.setattr(LocalSGD, "__call__", counted)
+    elsewhere = Trial({**ocfl.settings, "split_seed": 1}, 0, "other clients")
+    assert experiments.start(ocfl) == experiments.start(alone[0]) != experiments.start(elsewhere)
     go([ocfl, *alone], tmp_path / "together")
     assert trained.count(4) == 3  # of all four clients; OCFL's rounds train two
     for trial in (ocfl, *alone):
