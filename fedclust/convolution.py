@@ -12,22 +12,15 @@ Two output channels go together, so every number of x is loaded half as often. T
 Signs and not-a-numbers come out as PyTorch's do: only the order of summation is left free to the compiler.
 """
 
-import os
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedclust.compiled import compiled
+
 KERNEL = 5  # that of all five papers' networks for colour images; a constant, so that its loops unroll
-fast: Any = partial(
-    numba.njit,
-    fastmath={"reassoc", "contract", "nsz"},  # liberties with sums, none with infinities
-    cache=os.access(Path(__file__).parent, os.W_OK),  # compiled once (2 s) and kept beside the file
-)
 
 
 class FirstLayer(torch.autograd.Function):
@@ -52,7 +45,7 @@ class FirstLayer(torch.autograd.Function):
         return None, dw.sum(0), db.sum(0)
 
 
-@fast
+@compiled
 def forward(x, w, b, out, place):
     n, outs, height, _ = out.shape
     W = x.shape[3]
@@ -70,7 +63,7 @@ def forward(x, w, b, out, place):
                 maximum(z[d].reshape(-1, W), out[k, o + d], place[k, o + d])
 
 
-@fast
+@compiled
 def add_shifted(z0, z1, x, w0, w1, W):
     """z0[p] += sum_{i,j} w0[i, j] x[p + i W + j], z1 with w1. Each line is a slice: a place that might be
     negative would keep the compiler from using vectors."""
@@ -84,7 +77,7 @@ def add_shifted(z0, z1, x, w0, w1, W):
         z0[p], z1[p] = s, t
 
 
-@fast
+@compiled
 def maximum(z, out, place):
     """Maxima of 2x2 numbers and their places: 0 1 above, 2 3 below, -1 where ReLU stops them."""
     for i in range(out.shape[0]):
@@ -100,7 +93,7 @@ def maximum(z, out, place):
             place[i, j] = -1 if most <= 0 else which
 
 
-@fast
+@compiled
 def backward(g, place, x, dw, db):
     n, outs, height, _ = g.shape
     W = x.shape[3]
@@ -118,7 +111,7 @@ def backward(g, place, x, dw, db):
                     products(dz0, dz1, rows[c, i * W :], dw[k, o, c, i], dw[k, o + 1, c, i])
 
 
-@fast
+@compiled
 def spread(g, place, dz):
     """Puts gradients back to where the maxima were. Returns their sum."""
     total = g.dtype.type(0)
@@ -132,7 +125,7 @@ def spread(g, place, dz):
     return total
 
 
-@fast
+@compiled
 def products(u, v, x, dw0, dw1):
     """dw0[j] = sum_p u[p] x[p + j], dw1 with v. Spelt out, so that all ten sums stay in registers."""
     a0 = a1 = a2 = a3 = a4 = b0 = b1 = b2 = b3 = b4 = x.dtype.type(0)

@@ -175,8 +175,15 @@ def gather(trials: list[Trial], found: dict[str, dict[str, Any]]) -> pd.DataFram
     together = pd.concat(parts, ignore_index=True)
     for column in ("algorithm", "metric"):
         together[column] = together[column].astype("category")
-    together.attrs = {"runs": runs}
+    together.attrs = {"runs": Runs(runs)}
     return together
+
+
+class Runs(list):
+    """What is known of the runs, as pandas keeps it beside a table: it copies that in every operation, and need not."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Runs":
+        return self
 
 
 def attempt(family: list["Job"]) -> list[tuple[str, dict[str, Any]]]:
@@ -187,7 +194,7 @@ def attempt(family: list["Job"]) -> list[tuple[str, dict[str, Any]]]:
     from fedclust import studies
     from fedclust.memo import Memo
 
-    studies.one_thread()
+    studies.settle()
     process_executor._MAX_MEMORY_LEAK_SIZE = KEEP
     memo = Memo(2 * len(family)) if len(family) > 1 else None
     going = {job.trial.identity: (job, job.begin(memo)) for job in family}

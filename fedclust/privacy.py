@@ -5,7 +5,6 @@ The noise comes from the named streams, so a run can be repeated; it protects on
 
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import cache
 
@@ -76,32 +75,23 @@ class DPSGD(LocalSGD):
         rate, steps = self.schedule(n)
         return noise_for(self.epsilon, self.delta, rate, steps * self.participations)
 
-    def noise(self, fed: Federation, i: int, seed: int, t: int) -> Callable[[Tensor], Tensor] | None:
-        n = int(fed.mask[i].sum())
-        scale, draws = self.multiplier(n) * self.clip / min(self.batch, n), stream(seed, "dpsgd", t, int(fed.ids[i]))
-        return (lambda row: row.normal_(0, scale, generator=draws)) if scale else None
+    def noise(self, size: int) -> float:
+        return self.multiplier(size) * self.clip / min(self.batch, size)
 
-    def weights(self, dz: list[Tensor], a: list[Tensor], real: Tensor, sizes: Tensor) -> Tensor:
-        """min(1, clip / |gradient|) over the expected batch size.
-
-        A sample's gradient of a layer is the outer product of its delta and its input (1 for the bias), so its norm is
-        the product of their norms: no per-sample gradient is built.
-        """
-        squares = [d.square().sum(2) * (below.square().sum(2) + 1) for d, below in zip(dz, a, strict=True)]
-        return real * self.clipping(squares)[..., None] / sizes.clamp_max(self.batch)
-
-    def clipping(self, squares: list[Tensor]) -> Tensor:
-        """Factor for every sample from its squared gradient norm in each layer."""
-        return (self.clip / torch.stack(squares).sum(0).sqrt()).clamp_max(1)
+    def clipping(self, size: int) -> tuple[float, int]:
+        """Gradients are divided by the expected batch size, whatever was drawn."""
+        return self.clip, min(self.batch, size)
 
     def gradient(self, net: nn.Module, x: Tensor, y: Tensor, size: int) -> None:
-        """The same through a module's layers. Scaling a sample's deltas scales its gradient."""
+        """Through a module's layers: scaling a sample's deltas scales its gradient."""
         for w in net.parameters():
             w.grad = torch.zeros_like(w)
         if not len(y):  # nobody was drawn
             return
         layers = taps(net, x, y, torch.ones_like(y, dtype=x.dtype))[1]()
-        counts = self.clipping([squared_norms(*layer) for layer in layers]) / min(self.batch, size)  # (B,)
+        clip, expected = self.clipping(size)
+        norms = torch.stack([squared_norms(*layer) for layer in layers]).sum(0).sqrt()  # (B,)
+        counts = (clip / norms).clamp_max(1) / expected
         for layer, a, dz in layers:
             weight, bias = parameter_gradient(layer, a, dz * counts.view(-1, *[1] * (dz.ndim - 1)))
             layer.weight.grad = weight

@@ -4,8 +4,10 @@
 progress)`` and return the tidy record's columns, so that `experiments.sweep` can cache, resume and spread any of them.
 """
 
+import ctypes
 import json
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -30,6 +32,7 @@ from fedclust.training import LocalSGD
 
 Settings = dict[str, Any]
 Progress = Callable[[int, int], None] | None
+KEPT = {-1: 2**30, -3: 2**25}  # mallopt's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, in bytes
 
 
 def train(settings: Settings, seed: int, checkpoint: str | None = None, progress: Progress = None) -> pd.DataFrame:
@@ -139,9 +142,13 @@ def _federation(data: str, split: str, seed: int) -> Federation:
     return kind(_dataset(data), seed=seed, **rest)
 
 
-def one_thread() -> None:
-    """Trials are spread over processes: more threads would only fight for the same cores."""
+def settle() -> None:
+    """Make this process a worker. Trials are spread over processes: more threads would only fight for the same cores.
+    And memory that a training step frees is kept for the next, where it is the C library's habit to give it back."""
     torch.set_num_threads(1)
+    with suppress(AttributeError, OSError):  # not glibc's
+        for option, size in KEPT.items():
+            ctypes.CDLL(None).mallopt(option, size)
 
 
 # --- the papers' smaller measurements --------------------------------------------------------------------------------

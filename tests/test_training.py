@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedclust import matmul, training
+from fedclust import matmul
 from fedclust.federation import Federation
-from fedclust.models import cnn, mlp, vgg19
+from fedclust.models import Model, cnn, mlp, vgg19
 from fedclust.training import LocalSGD, crop_flip
 
 MLP = mlp((1, 4, 4), 3, (6, 5))
@@ -135,11 +135,14 @@ def test_fellow_clients_do_not_matter(backend):
     torch.testing.assert_close(moved, together[[3, 0]], rtol=0, atol=1e-12)
 
 
-def test_small_stacks_are_large_stacks(monkeypatch):
+def test_threads_change_nothing():
     fed, trainer = clients(), LocalSGD(MLP, lr=0.1, batch=4, backend="stacked")
-    whole = trainer(starts(MLP, 4), fed, torch.arange(4), 0, 0)
-    monkeypatch.setattr(training, "CACHE", 1)  # one client at a time
-    torch.testing.assert_close(trainer(starts(MLP, 4), fed, torch.arange(4), 0, 0), whole, rtol=0, atol=1e-12)
+    outs, threads = [], torch.get_num_threads()
+    for n in (1, 3):
+        torch.set_num_threads(n)
+        outs.append(trainer(starts(MLP, 4), fed, torch.arange(4), 0, 0))
+    torch.set_num_threads(threads)
+    assert torch.equal(*outs)
 
 
 def test_padding_is_never_seen():
@@ -216,7 +219,7 @@ def test_a_module_that_views_its_input_and_leaves_a_weight_unused():
         def forward(self, x):
             return self.used(x.view(len(x), -1))
 
-    model, fed = training.Model(Odd, (1, 4, 4), 3), clients((5,))
+    model, fed = Model(Odd, (1, 4, 4), 3), clients((5,))
     theta = starts(model, 1)
     out = LocalSGD(model, lr=0.1, prox=0.1)(theta, fed, torch.tensor([0]), 0, 0)
     assert not torch.equal(out[0, :51], theta[0, :51])

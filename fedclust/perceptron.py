@@ -1,0 +1,511 @@
+"""Perceptrons trained in compiled code: one client at a time, its weights in the processor's cache all the while.
+
+With logits z = W a + b of a layer's input a: dL/dz = softmax(z) - onehot at the top, dL/dW = dz a^T, dL/da = W^T dz,
+and a ReLU passes dL/da on where a > 0. Over a batch all of it is sums of products, C += A B:
+
+    Z   += A W        forward          (B, in) (in, out)
+    dA^T += W dZ^T    backward         (in, out) (out, B)
+    W   += A^T dZ     step, in place   (in, B) (B, out)      with dZ times -lr / B; the gradient is never stored
+
+`add_product` is that sum. It holds a piece of C in vector registers while it runs along A and B. W and Z are kept in
+panels as wide as a vector, (panels, rows, LANES), so that memory is read in the order in which it lies. The bias is one
+more row of W, whose input is 1.
+
+Where all images of a batch show the background, nothing needs to be multiplied. The background u is the value that most
+of an image has (0, or what normalisation made of it). With x = u 1 + v and W = V + 1 g^T (1 is a column of ones,
+v zero at the background, g (out,) zero at first):
+
+    x W = v V + sum(v) g + u (r + in g)         r = 1^T V, (out,)
+    V += v^T dZ,   g += u 1^T dZ,   r += sum(v)^T dZ
+
+is the same forward pass and the same step, and rows of V where v is zero are not touched.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from llvmlite import binding, ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numpy import float32 as f
+from numpy import int32, uint64
+from torch import Tensor
+
+from fedclust.compiled import compiled
+
+FEATURES = binding.get_host_cpu_features()
+WIDE = FEATURES.get("avx512f", False)
+VECTOR = 64 if WIDE else 32 if FEATURES.get("avx2", False) else 16  # bytes
+ROWS, VECTORS = (10, 2) if WIDE else (4, 2)  # of the piece of C that fits into the registers
+exactly: Any = compiled(fastmath={"contract"})  # the same digits whatever stands beside
+
+
+@compiled
+def train(row, widths, x, y, plan, lr, momentum, weight_decay, prox, clip, expected, noise, scale):
+    """Train the model `row` (P,) in place, on samples x (M, in), y (M,), in steps of the positions plan (S, B).
+
+    Negative positions fill up short batches. A sample's gradient is cut to the norm `clip`, and their sum is divided by
+    `expected`, or by their number if that is 0. `noise` is the key of normal numbers that are added times `scale`.
+    """
+    real, lanes, layers, most = row.dtype.type, VECTOR // row.itemsize, len(widths) - 1, plan.shape[1]
+    plain = momentum == 0 and weight_decay == 0 and prox == 0 and scale == 0 and clip == math.inf
+    u = background(x[max(plan[0, 0], 0)]) if plain else real(0)
+    W = [panels(widths[k] + 1, widths[k + 1], lanes, row) for k in range(layers)]  # (panels, in + 1, lanes)
+    for k in range(layers):
+        copy(row[before(widths, k) :], W[k], widths[k + 1], True)
+    start = [w.copy() if prox else w for w in W]
+    V = [np.zeros_like(w) if momentum else w for w in W]  # velocities
+    A = [np.zeros((most, padded(width, lanes)), row.dtype) for width in widths]  # each layer's inputs, (B, in + 1)
+    dZ = [np.zeros_like(a) for a in A[1:]]  # (B, out)
+    across = (most + lanes - 1) // lanes * lanes
+    dA = [np.zeros((a.shape[1], across), row.dtype) for a in A]  # dA^T, (in, B)
+    turned = [np.zeros((d.shape[1], across), row.dtype) for d in dZ]  # dZ^T, (out, B)
+    on = [np.arange(width + 1) for width in widths]  # the columns of A that there are: for images, those in use
+    g, r, above = np.zeros(dZ[0].shape[1], row.dtype), column_sums(W[0]), np.zeros(most, row.dtype)
+    seen, rows, chosen = np.zeros(widths[0], np.bool_), np.arange(most), np.zeros(most, np.int64)
+    for s in range(len(plan)):
+        n = real_ones(plan[s], chosen)
+        used = on[0][: visible(x, chosen[:n], u, seen, on[0])]
+        gather(x, y, chosen[:n], used, u, A[0], dZ[-1], above)
+        for k in range(layers):
+            constant(A[k + 1], n, u if k == 0 else real(0), r, g, widths[0], above)
+            forward(A[k], W[k], A[k + 1], used if k == 0 else on[k], rows[:n], k < layers - 1, widths[k + 1])
+        softmax(A[-1], dZ[-1], n, widths[-1])
+        for k in range(layers - 1, 0, -1):
+            backward(dZ[k], turned[k], W[k], dA[k], on[k][:-1], on[k + 1], n)
+            pass_back(dA[k], A[k], dZ[k - 1], n, widths[k])
+        for b in range(n):
+            square = 0.0
+            if clip < math.inf:
+                for k in range(layers):
+                    square += norm2(dZ[k], b, widths[k + 1]) * norm2(A[k], b, len(used) if k == 0 else widths[k] + 1)
+            share = min(1.0, clip / math.sqrt(square)) if square > 0 else 1.0
+            for k in range(layers):
+                stretch(dZ[k], b, real(share / (expected if expected else n) * (1.0 if momentum else -lr)))
+        for k in range(layers):
+            place = s * len(row) + before(widths, k)
+            step(V[k], W[k], start[k], A[k], dZ[k], used if k == 0 else on[k], rows[:n], widths[k + 1], real(lr),
+                 real(momentum), real(weight_decay), real(prox), real(scale), noise, place)  # fmt: skip
+        if u:
+            drift(g, r, u, above, dZ[0], n)
+    spread(W[0], g)
+    for k in range(layers):
+        copy(row[before(widths, k) :], W[k], widths[k + 1], False)
+
+
+@compiled
+def forward(a, w, z, used, rows, hidden, width):
+    """Z += A W, and ReLU in hidden layers."""
+    add_product(in_panels(z, w.shape[2]), rows, a[: len(rows), : len(used)], w[:, :, : w.shape[2]], used)
+    if hidden:
+        for b in range(len(rows)):
+            for o in range(width):
+                z[b, o] = 0 if z[b, o] < 0 else z[b, o]  # not-a-numbers stay
+            z[b, width] = 1  # the bias's input
+
+
+@compiled
+def backward(d, turned, w, above, inputs, units, n):
+    """dA^T += W dZ^T"""
+    lanes = w.shape[2]
+    turn(d[:n], turned)
+    above[:] = 0
+    for p in range(len(w)):
+        some = units[p * lanes : (p + 1) * lanes]
+        add_product(in_panels(above, lanes), inputs, w[p, :-1, :lanes], in_panels(turned, lanes), some)
+
+
+@compiled
+def step(v, w, start, a, d, used, rows, n_out, lr, momentum, weight_decay, prox, scale, noise, place):
+    """V <- momentum V + A^T dZ + weight_decay W + prox (W - start) + noise, W <- W - lr V; or W at once."""
+    lanes, gain = w.shape[2], w.dtype.type(1) if momentum else -lr
+    turned, deltas = a[: len(rows), : len(used)].T, in_panels(d, lanes)
+    for p in range(0, len(w), VECTORS):  # what a few panels need stays in the cache meanwhile
+        now = slice(p, p + VECTORS)
+        if momentum or weight_decay or prox:
+            keep = momentum if momentum else w.dtype.type(1)
+            pull(v[now], w[now], start[now], keep, gain * weight_decay, gain * prox)
+        if scale:
+            jolt(v[now], p * lanes, n_out, noise, place, gain * scale)
+        add_product(v[now, :, :lanes], used, turned, deltas[now], rows)
+        if momentum:
+            fall(w[now], v[now], lr)
+
+
+@compiled
+def before(widths, k):
+    """How many numbers of the model come before layer k."""
+    total = 0
+    for j in range(k):
+        total += (widths[j] + 1) * widths[j + 1]
+    return total
+
+
+@compiled
+def padded(width, lanes):
+    """Room for `width` numbers and a 1, in whole vectors."""
+    return (width // lanes + 1) * lanes
+
+
+@compiled
+def panels(n_in, n_out, lanes, like):
+    return np.zeros((padded(n_out, lanes) // lanes, n_in, lanes), like.dtype)
+
+
+@compiled
+def in_panels(a, lanes):
+    """(rows, columns) -> (panels, rows, lanes), the same memory."""
+    return a.reshape(a.shape[0], a.shape[1] // lanes, lanes).transpose(1, 0, 2)
+
+
+@compiled
+def copy(row, w, n_out, inward):
+    """The first layer in `row`, its weight (out, in) and its bias (out,), into its panels or out of them."""
+    lanes, n_in = w.shape[2], w.shape[1] - 1
+    weight, bias = row[: n_out * n_in].reshape(n_out, n_in), row[n_out * n_in :]
+    for p in range(len(w)):
+        width = max(min(lanes, n_out - p * lanes), 0)
+        for i in range(0, n_in, lanes):  # square by square
+            one, other = weight[p * lanes : p * lanes + width, i : i + lanes], w[p, i : min(i + lanes, n_in), :width]
+            if inward:
+                turn(one, other)
+            else:
+                turn(other, one)
+        for o in range(width):
+            if inward:
+                w[p, n_in, o] = bias[p * lanes + o]
+            else:
+                bias[p * lanes + o] = w[p, n_in, o]
+
+
+@compiled
+def turn(a, b):
+    """b = a^T"""
+    for i in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            b[j, i] = a[i, j]
+
+
+@compiled
+def background(image):
+    """The value of its corner, if most of the image has it; else 0."""
+    same = 0
+    for value in image:
+        same += value == image[0]
+    return image[0] if 2 * same > len(image) else image.dtype.type(0)
+
+
+@compiled
+def real_ones(positions, chosen):
+    n = 0
+    for i in positions:
+        if i >= 0:
+            chosen[n] = i
+            n += 1
+    return n
+
+
+@compiled
+def visible(x, chosen, u, seen, on):
+    """The columns in which not all chosen images show the background, and the bias's, into `on`. How many there are."""
+    seen[:] = False
+    for i in chosen:
+        image = x[i]
+        for j in range(len(image)):
+            seen[j] |= image[j] != u
+    found = 0
+    for j in range(len(seen)):
+        on[found] = j
+        found += seen[j]
+    on[found] = len(seen)
+    return found + 1
+
+
+@compiled
+def gather(x, y, chosen, used, u, a, onehot, above):
+    """Those columns of the images, less the background, with their labels and sums."""
+    for b, i in enumerate(chosen):
+        image, to, total = x[i], a[b], a.dtype.type(0)
+        for j in range(len(used) - 1):
+            to[j] = image[used[j]] - u
+            total += to[j]
+        to[len(used) - 1], above[b] = 1, total
+        onehot[b] = 0
+        onehot[b, y[i]] = 1
+
+
+@compiled
+def column_sums(w):
+    """Over the inputs but the bias's: (panels, in + 1, lanes) -> (panels * lanes,)"""
+    total = np.zeros(len(w) * w.shape[2], w.dtype)
+    for p in range(len(w)):
+        for i in range(w.shape[1] - 1):
+            for o in range(w.shape[2]):
+                total[p * w.shape[2] + o] += w[p, i, o]
+    return total
+
+
+@compiled
+def constant(z, n, u, r, g, pixels, above):
+    """Z = sum(v) g + u (r + in g)"""
+    for b in range(n):
+        if u:
+            for o in range(len(g)):
+                z[b, o] = u * (r[o] + pixels * g[o]) + above[b] * g[o]
+        else:
+            z[b] = 0
+
+
+@compiled
+def drift(g, r, u, above, d, n):
+    for b in range(n):
+        for o in range(len(g)):
+            g[o] += u * d[b, o]
+            r[o] += above[b] * d[b, o]
+
+
+@compiled
+def spread(w, g):
+    """V + 1 g^T"""
+    for p in range(len(w)):
+        for i in range(w.shape[1] - 1):
+            for o in range(w.shape[2]):
+                w[p, i, o] += g[p * w.shape[2] + o]
+
+
+@compiled
+def pass_back(above, a, d, n, width):
+    """dL/dz = dL/da where a > 0, from dA^T (in, B)"""
+    for b in range(n):
+        for i in range(width):
+            d[b, i] = above[i, b] if a[b, i] > 0 else 0
+
+
+@compiled
+def softmax(z, onehot, n, classes):
+    """dL/dz, in place of the labels."""
+    for b in range(n):
+        most, total = z[b, 0], z.dtype.type(0)
+        for c in range(1, classes):
+            most = max(most, z[b, c])
+        for c in range(classes):
+            z[b, c] = math.exp(z[b, c] - most)
+            total += z[b, c]
+        for c in range(classes):
+            onehot[b, c] = z[b, c] / total - onehot[b, c]
+
+
+@compiled
+def norm2(a, b, n):
+    total = 0.0
+    for i in range(n):
+        total += a[b, i] * a[b, i]
+    return total
+
+
+@compiled
+def stretch(d, b, factor):
+    for i in range(d.shape[1]):
+        d[b, i] *= factor
+
+
+@compiled
+def pull(v, w, start, keep, decay, prox):
+    """v <- keep v + decay w + prox (w - start)"""
+    v, w, start = v.ravel(), w.ravel(), start.ravel()
+    for i in range(len(v)):
+        v[i] = keep * v[i] + decay * w[i] + prox * (w[i] - start[i])
+
+
+@compiled
+def fall(w, v, lr):
+    w, v = w.ravel(), v.ravel()
+    for i in range(len(w)):
+        w[i] -= lr * v[i]
+
+
+@compiled
+def jolt(v, unit, n_out, key, place, scale):
+    """Adds normal numbers to the panels of the units from `unit` on: a layer's first is number `place`, in the order of
+    the layer's numbers in a row."""
+    lanes, n_in = v.shape[2], v.shape[1] - 1
+    e, bias = np.empty((lanes, n_in), np.float32), np.empty(lanes, np.float32)
+    for p in range(len(v)):
+        first = unit + p * lanes
+        units = max(min(lanes, n_out - first), 0)
+        for o in range(units):
+            fill(e[o], key, place + (first + o) * n_in)
+        fill(bias[:units], key, place + n_out * n_in + first)
+        for i in range(n_in):
+            for o in range(units):
+                v[p, i, o] += scale * v.dtype.type(e[o, i])
+        for o in range(units):
+            v[p, n_in, o] += scale * v.dtype.type(bias[o])
+
+
+@compiled
+def add_product(c, to, a, b, of):
+    """c[:, to] += a b[:, of], with c (panels, m, lanes), a (m, k), b (panels, k, lanes), piece by piece."""
+    m = len(to)
+    pieces = (m + ROWS - 1) // ROWS
+    for p in range(0, len(c), VECTORS):
+        for piece in range(pieces):
+            low, high = m * piece // pieces, m * (piece + 1) // pieces
+            add_piece(c, to, a, b, of, p, low, high - low, min(VECTORS, len(c) - p))  # type: ignore[call-arg]
+
+
+@intrinsic
+def add_piece(typing, c, to, a, b, of, panel, low, rows, vectors):
+    """The same for `vectors` panels from `panel` on and `rows` rows from `low` on, in the compiler's own terms, so that
+    the sums stay in registers. One loop over k for every size that a piece may have."""
+    real, size = c.dtype, c.dtype.bitwidth // 8
+
+    def generate(target, builder, signature, arguments):
+        word, number = ir.IntType(64), target.get_value_type(real)
+        vector = ir.VectorType(number, VECTOR // size)
+        nothing = ir.Constant(vector, ir.Undefined)
+        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
+        fma = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{vector.count}f{real.bitwidth}"
+        )
+        arrays = [
+            cgutils.create_struct_proxy(t)(target, builder, x)
+            for t, x in zip(signature.args[:5], arguments[:5], strict=True)
+        ]
+        C, TO, A, B, OF = (builder.ptrtoint(array.data, word) for array in arrays)
+        c_panel, c_row, _ = cgutils.unpack_tuple(builder, arrays[0].strides, 3)
+        a_row, a_column = cgutils.unpack_tuple(builder, arrays[2].strides, 2)
+        b_panel, b_row, _ = cgutils.unpack_tuple(builder, arrays[3].strides, 3)
+        (length,) = cgutils.unpack_tuple(builder, arrays[4].shape, 1)
+        panel, low, rows, vectors = arguments[5:]
+
+        def plus(address, stride, times):
+            times = ir.Constant(word, times) if isinstance(times, int) else times
+            return builder.add(address, builder.mul(stride, times))
+
+        def at(address, kind):
+            return builder.inttoptr(address, kind.as_pointer())
+
+        def broadcast(address):
+            alone = builder.insert_element(nothing, builder.load(at(address, number)), word(0))
+            return builder.shuffle_vector(alone, nothing, everywhere)
+
+        def entry(table, i):
+            return builder.load(at(plus(table, word(8), i), word))
+
+        C, A, B = plus(C, c_panel, panel), plus(A, a_row, low), plus(B, b_panel, panel)
+        done = builder.append_basic_block("done")
+        which = builder.switch(builder.add(builder.mul(rows, word(VECTORS + 1)), vectors), done)
+        for m in range(1, ROWS + 1):
+            for n in range(1, VECTORS + 1):
+                which.add_case(word(m * (VECTORS + 1) + n), block := builder.append_basic_block(f"piece{m}x{n}"))
+                builder.position_at_end(block)
+                lines = [plus(C, c_row, entry(plus(TO, word(8), low), i)) for i in range(m)]
+                places = [at(plus(line, c_panel, j), vector) for line in lines for j in range(n)]
+                sums = [cgutils.alloca_once(builder, vector) for _ in places]
+                for place, total in zip(places, sums, strict=True):
+                    builder.store(builder.load(place, align=size), total)
+                with cgutils.for_range(builder, length) as loop:
+                    left, right = plus(A, a_column, loop.index), plus(B, b_row, entry(OF, loop.index))
+                    factors = [builder.load(at(plus(right, b_panel, j), vector), align=size) for j in range(n)]
+                    for i in range(m):
+                        one = broadcast(plus(left, a_row, i))
+                        for total, factor in zip(sums[i * n :], factors, strict=False):
+                            builder.store(builder.call(fma, [one, factor, builder.load(total)]), total)
+                for place, total in zip(places, sums, strict=True):
+                    builder.store(builder.load(total), place, align=size)
+                builder.branch(done)
+        builder.position_at_end(done)
+        return target.get_dummy_value()
+
+    return types.void(c, to, a, b, of, panel, low, rows, vectors), generate
+
+
+# ---- normal numbers by name: each is a function of a key and of its place, no matter who draws it and when.
+#
+# Key and place make 32 bits (Widynski 2020, "Squares: a fast counter-based RNG", four rounds). One is the sign, the
+# others a number y in (0, 1), and the normal number is -+ sqrt(2) erfinv(1 - y) (Giles 2012, "Approximating the erfinv
+# function", single precision). Nothing here branches or has a state, so the compiler makes vectors of it. It stands in
+# this file because compiled code is kept until its own file changes.
+
+HALF, LN2, ROOT2 = uint64(32), f(math.log(2)), f(math.sqrt(2))
+
+
+def normal(size: int, key: int, first: int = 0) -> Tensor:
+    """The numbers of this key (63 random bits, as `rng.key` makes them) from place `first` on, (size,).
+
+    >>> torch.equal(normal(10, key=2**62 + 12345, first=5)[:5], normal(10, key=2**62 + 12345)[5:])
+    True
+    """
+    row = np.empty(size, np.float32)
+    fill(row, uint64(key), first)
+    return torch.from_numpy(row)
+
+
+@exactly
+def fill(row, key, first):
+    """The same, into row. Two loops, since one over integers of 64 bits would halve the vectors of all the rest."""
+    drawn, key = row.view(np.int32), uint64(key) | uint64(1)
+    for i in range(len(row)):
+        drawn[i] = int32(bits(key, uint64(first + i)))
+    for i in range(len(row)):
+        sign, y = drawn[i] >> int32(31), (f(drawn[i] & int32(0x7FFFFFFF)) + f(0.5)) * f(2.0**-31)
+        w = -log(y * (f(2) - y))  # -ln(1 - x^2) of x = 1 - y, exact near 1
+        p, q = centre(w - f(2.5)), tail(math.sqrt(w) - f(3))
+        row[i] = (p if w < f(5) else q) * (f(1) - y) * (ROOT2 * f(int32(1) + int32(2) * sign))
+
+
+@exactly
+def bits(key, place):
+    x = place * key
+    y, z = x, x + key
+    x = x * x + y
+    x = (x >> HALF) | (x << HALF)
+    x = x * x + z
+    x = (x >> HALF) | (x << HALF)
+    x = x * x + y
+    x = (x >> HALF) | (x << HALF)
+    return (x * x + z) >> HALF
+
+
+@exactly
+def log(x):
+    """ln x = e ln 2 + ln m with m in (0.7, 1.42), for normal single-precision numbers (Cephes)."""
+    i = f(x).view(np.int32) - int32(0x3F3504F3)  # of sqrt(1/2)
+    e, m = f(i >> int32(23)), int32((i & int32(0x007FFFFF)) + int32(0x3F3504F3)).view(np.float32) - f(1)
+    p = f(7.0376836292e-2) * m - f(1.1514610310e-1)
+    p = p * m + f(1.1676998740e-1)
+    p = p * m - f(1.2420140846e-1)
+    p = p * m + f(1.4249322787e-1)
+    p = p * m - f(1.6668057665e-1)
+    p = p * m + f(2.0000714765e-1)
+    p = p * m - f(2.4999993993e-1)
+    p = p * m + f(3.3333331174e-1)
+    return e * LN2 + (m + (p * m - f(0.5)) * (m * m))
+
+
+@exactly
+def centre(w):
+    p = f(2.81022636e-08) * w + f(3.43273939e-07)
+    p = p * w - f(3.5233877e-06)
+    p = p * w - f(4.39150654e-06)
+    p = p * w + f(0.00021858087)
+    p = p * w - f(0.00125372503)
+    p = p * w - f(0.00417768164)
+    p = p * w + f(0.246640727)
+    return p * w + f(1.50140941)
+
+
+@exactly
+def tail(w):
+    p = f(-0.000200214257) * w + f(0.000100950558)
+    p = p * w + f(0.00134934322)
+    p = p * w - f(0.00367342844)
+    p = p * w + f(0.00573950773)
+    p = p * w - f(0.0076224613)
+    p = p * w + f(0.00943887047)
+    p = p * w + f(1.00167406)
+    return p * w + f(2.83297682)

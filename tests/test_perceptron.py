@@ -1,0 +1,124 @@
+"""Compiled training of perceptrons: sums of products, images with a background, and normal numbers by name."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from fedclust import perceptron
+from fedclust.federation import Federation
+from fedclust.models import mlp
+from fedclust.rng import key
+from fedclust.training import LocalSGD
+
+KEY = key(0, "test")
+
+
+def clients(images):
+    draw = torch.Generator().manual_seed(1)
+    data = [(x, torch.randint(3, (len(x),), generator=draw)) for x in images]
+    return Federation.stack({"train": data, "test": data}, group=torch.zeros(len(data), dtype=torch.long), classes=3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    m=st.integers(0, 23), k=st.integers(0, 9), n=st.integers(1, 4), spare=st.integers(0, 3),
+    real=st.sampled_from([np.float32, np.float64]),
+)  # fmt: skip
+def test_sums_of_products_in_panels(m, k, n, spare, real):
+    """Whole numbers, so that every order of summation gives the same."""
+    lanes, draw = perceptron.VECTOR // real(0).itemsize, np.random.default_rng(m + 100 * k)
+    to, of = (np.sort(draw.permutation(size + spare)[:size]) for size in (m, k))
+    c, a, b = (draw.integers(-9, 9, s).astype(real) for s in ((n, m + spare, lanes), (m, k), (n, k + spare, lanes)))
+    expected = c.copy()
+    expected[:, to] += a @ b[:, of]
+    perceptron.add_product(c[:, :, :lanes], to, a[:, :k], b[:, :, :lanes], of)
+    assert np.array_equal(c, expected)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    side=st.integers(1, 6), hidden=st.lists(st.integers(1, 20), max_size=2),
+    background=st.sampled_from([0.0, -1.0, 2.5]),
+    ink=st.sampled_from([0.0, 0.1, 0.4, 1.0]), batch=st.integers(1, 9),
+    more=st.sampled_from([{}, {"momentum": 0.9}, {"prox": 0.1}, {"weight_decay": 0.1}]),
+)  # fmt: skip
+def test_a_background_changes_nothing(side, hidden, background, ink, batch, more):
+    """Images of which a part is one value, whatever it is, train as in the plain loop."""
+    draw = torch.Generator().manual_seed(side)
+    images = [torch.randn(n, 1, side, side, generator=draw, dtype=torch.float64) for n in (7, 1)]
+    images = [torch.where(torch.rand(x.shape, generator=draw) < ink, x, background) for x in images]
+    fed, model = clients(images), mlp((1, side, side), 3, tuple(hidden))
+    theta = torch.stack([model.init(0), model.init(1)]).double()
+    outs = [
+        LocalSGD(model, lr=0.1, epochs=3, batch=batch, backend=backend, **more)(theta, fed, torch.arange(2), 0, 0)
+        for backend in ("stacked", "loop")
+    ]
+    torch.testing.assert_close(*outs, rtol=0, atol=1e-9)
+
+
+def test_the_background_by_hand():
+    """Corner 2 on three of four pixels is one; a corner that half of the pixels have is none."""
+    assert perceptron.background(np.array([2.0, 2, 2, 5])) == 2
+    assert perceptron.background(np.array([2.0, 2, 3, 5])) == 0
+    x, on, seen = np.array([[2.0, 2, 2, 5], [2, 2, 7, 2], [9, 2, 2, 2]]), np.zeros(5, np.int64), np.zeros(4, np.bool_)
+    assert on[: perceptron.visible(x, np.array([0, 1]), 2.0, seen, on)].tolist() == [2, 3, 4]  # 4 is the bias
+
+
+@pytest.mark.parametrize("label", [3, -1, 99])
+def test_labels_that_do_not_fit_are_named(label):
+    fed = clients([torch.zeros(4, 1, 2, 2)])
+    fed.y[0, 1] = label
+    model = mlp((1, 2, 2), 3, (5,))
+    with pytest.raises(ValueError, match=f"client 0 .*{label}"):
+        LocalSGD(model, lr=0.1)(model.init(0)[None], fed, torch.tensor([0]), 0, 0)
+
+
+def test_images_that_do_not_fit_are_named():
+    model = mlp((1, 3, 3), 3, (5,))
+    with pytest.raises(ValueError, match="client 0 has 4 inputs"):
+        LocalSGD(model, lr=0.1)(model.init(0)[None], clients([torch.zeros(4, 1, 2, 2)]), torch.tensor([0]), 0, 0)
+
+
+def test_a_diverged_client_harms_no_other():
+    draw = torch.Generator().manual_seed(0)
+    images = [torch.randn(6, 1, 3, 3, generator=draw) for _ in range(2)]
+    fed, model = clients(images), mlp((1, 3, 3), 3, (5,))
+    theta, train = torch.stack([model.init(0)] * 2), LocalSGD(model, lr=0.1, batch=2)
+    alone = train(theta[1:], fed, torch.tensor([1]), 0, 0)
+    theta[0] = torch.nan
+    out = train(theta, fed, torch.arange(2), 0, 0)
+    assert out[0].isnan().all()
+    assert torch.equal(out[1], alone[0])
+
+
+# ---- normal numbers
+
+
+def test_they_are_quantiles_of_their_bits():
+    """Against the exact quantile function, at the bits that the generator gives and at the outermost that it can."""
+    drawn = np.array([int(perceptron.bits(np.uint64(KEY | 1), np.uint64(i))) for i in range(20_000)])
+    y = ((drawn & 0x7FFFFFFF) + 0.5) / 2**31
+    expected = np.where(drawn >> 31, 1, -1) * stats.norm.ppf(y / 2)
+    np.testing.assert_allclose(perceptron.normal(20_000, KEY), expected, rtol=0, atol=2e-6)
+
+
+def test_their_distribution():
+    z = perceptron.normal(2**20, KEY).double().numpy()
+    assert stats.kstest(z, "norm").pvalue > 0.001
+    assert abs(z.mean()) < 4 / 2**10
+    assert abs(z.std() - 1) < 4 / 2**10.5
+    assert 4.3 < abs(z).max() < 6.6  # 2^20 numbers, resolved to 2^-31
+    for apart in (1, 2, 16, 784):
+        assert abs(np.corrcoef(z[apart:], z[:-apart])[0, 1]) < 4 / 2**10
+    other = perceptron.normal(2**20, key(1, "test")).numpy()
+    assert abs(np.corrcoef(z, other)[0, 1]) < 4 / 2**10
+
+
+@given(first=st.integers(0, 2**40), size=st.integers(0, 70), skip=st.integers(0, 40))
+@settings(deadline=None)
+def test_each_has_its_place(first, size, skip):
+    whole = perceptron.normal(size + skip, KEY, first)
+    assert torch.equal(whole[skip:], perceptron.normal(size, KEY, first + skip))
