@@ -113,7 +113,7 @@ def replicate(args: argparse.Namespace) -> int:
         run["seeds"] = list(run["seeds"])
     failed = []
     for key in keys:
-        usual = papers.load(key).at(args.tier)
+        usual = papers.load(key).at(args.tier, str(asked.get("device", "cpu")))
         changed = {n: v for n, v in asked.items() if v is not None and n not in papers.RUN and usual.get(n) != v}
         place = (
             Path("build", "executed", f"changed-{digest(changed)[:8]}") if changed else Path("replications", "executed")

@@ -29,7 +29,7 @@ KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, allowed besi
     "data": ({"names"}, {"stand_in", "note"}),
     "setting": (
         {"name", "value", "source"},
-        {"where", "note", "min", "max", "allowed", "parameter", "optional", *TIERS},
+        {"where", "note", "min", "max", "allowed", "parameter", "optional", *TIERS, "cpu"},
     ),
     "table": ({"id", "caption", "columns", "rows"}, {"kind", "note", "extra"}),
     "figure": ({"id", "caption"}, {"note", "extra"}),
@@ -51,19 +51,21 @@ class Paper:
     figures: dict[str, dict[str, Any]]
     claims: dict[str, dict[str, Any]]
 
-    def at(self, tier: str) -> dict[str, Any]:
-        """Every setting's value at a tier."""
-        return {name: s.get(tier, s["value"]) for name, s in self.settings.items()}
+    def at(self, tier: str, device: str = "cpu") -> dict[str, Any]:
+        """Every setting's value at a tier. Some have one for tier paper `cpu`: what a processor can do in some hours."""
+        first = "cpu" if (tier, device) == ("paper", "cpu") else tier
+        return {name: s.get(first, s.get(tier, s["value"])) for name, s in self.settings.items()}
 
     def printed(self, table: str) -> dict[tuple[str, str], Any]:
         """A table's cells by (row, column)."""
         entry = self.tables[table]
         return {(row[0], c): v for row in entry["rows"] for c, v in zip(entry["columns"], row[1:], strict=True)}
 
-    def settings_table(self, tier: str) -> pd.DataFrame:
+    def settings_table(self, tier: str, device: str = "cpu") -> pd.DataFrame:
         """What was run beside what the paper says, and how each value is known."""
+        here = self.at(tier, device)
         rows = [
-            [name, show(s["value"]), show(s.get(tier, s["value"])), s["source"], s.get("where", ""), s.get("note", "")]
+            [name, show(s["value"]), show(here[name]), s["source"], s.get("where", ""), s.get("note", "")]
             for name, s in self.settings.items()
         ]
         return pd.DataFrame(rows, columns=["setting", "paper size", f"here ({tier})", "source", "where", "note"])
@@ -129,7 +131,7 @@ def check(content: dict[str, Any], file: str) -> Paper:
     for name, s in settings.items():
         if s["source"] not in SOURCES:
             raise PaperError(f"{file}: setting {name}: source {s['source']!r} must be one of {', '.join(SOURCES)}")
-        for tier in ("value", *TIERS):
+        for tier in ("value", *TIERS, "cpu"):
             if tier in s:
                 fits(s, s[tier], f"{file}: setting {name}: {tier}")
     tables, figures, claims = many("table", "id", content), many("figure", "id", content), many("claim", "id", content)
@@ -204,7 +206,13 @@ def start(key: str, namespace: dict[str, Any]) -> tuple[Paper, Parameters]:
     tier = given.get("tier", "quick")
     if tier not in TIERS:
         raise PaperError(f"parameter tier = {tier!r}: allowed are {', '.join(TIERS)}")
-    values, changed = paper.at(tier), {}
+    how: dict[str, Any] = {"tier": tier, "jobs": 2, "backend": "loky", "device": "cpu"}
+    for name, default in how.items():
+        how[name] = default if given.get(name) is None else given[name]
+        if type(how[name]) is not RUN[name] or how["jobs"] < 1:
+            kind = RUN[name].__name__
+            raise PaperError(f"parameter {name} = {how[name]!r}: must be of type {kind}, like {default!r}")
+    values, changed = paper.at(tier, how["device"]), {}
     values = {name: fits(s, values[name], f"{key}.toml: setting {name}") for name, s in paper.settings.items()}
     for name in allowed & paper.settings.keys():
         if given.get(name) is not None:
@@ -212,12 +220,6 @@ def start(key: str, namespace: dict[str, Any]) -> tuple[Paper, Parameters]:
             if value != values[name] and name not in RUN:
                 changed[name] = value
             values[name] = value
-    how: dict[str, Any] = {"tier": tier, "jobs": 2, "backend": "loky", "device": "cpu"}
-    for name, default in how.items():
-        how[name] = default if given.get(name) is None else given[name]
-        if type(how[name]) is not RUN[name] or how["jobs"] < 1:
-            kind = RUN[name].__name__
-            raise PaperError(f"parameter {name} = {how[name]!r}: must be of type {kind}, like {default!r}")
     if how["backend"] not in BACKENDS:
         raise PaperError(f"parameter backend = {how['backend']!r}: allowed are {', '.join(BACKENDS)}")
     values |= how

@@ -16,7 +16,7 @@
 # experiment, and as the authors' code runs it. And it asks how large the claimed gain is beside the luck of a split.
 
 # %% tags=["parameters"]
-tier = "quick"  # smoke (seconds, drawn glyphs) | quick (minutes, a reduced network) | paper (VGG19, 150 rounds)
+tier = "quick"  # smoke (seconds, drawn glyphs) | quick (minutes, a perceptron) | paper (VGG19: on cuda whole, on cpu narrow)
 seeds = None  # of the training: how many, or a list; None here and below: what papers/cafa.toml says for the tier
 jobs = 2  # worker processes
 backend = "loky"  # where they run: loky (here), ray or dask (a cluster)
@@ -84,7 +84,7 @@ report.static("table1")
 # The numbered deviations are in `papers/cafa.md`.
 
 # %%
-paper.settings_table(p.tier)
+paper.settings_table(p.tier, p.device)
 
 # %%
 big, plain, sized = p.network == "vgg19", {"kind": "FedAvg", "weighted": False}, {"kind": "FedAvg"}
@@ -112,7 +112,8 @@ def trial(name, seed, profile=p.profile, task="train", rounds=p.rounds):
 splits = {(pr, s): studies.federation(trial("CAFA", s, pr).settings, s) for pr in methods for s in p.seeds}
 
 # %% [markdown]
-# Choosing the reduced run. A processor trains a VGG19, even a narrow one, so slowly that minutes leave it at chance.
+# Choosing the reduced runs. A processor trains a VGG19, even a narrow one, so slowly that minutes leave it at chance;
+# with an eighth of the channels and 6,000 images, hours lift it (tier paper on a processor: D15 in `papers/cafa.md`).
 # So the quick tier keeps clients, participation, optimiser, batch, local epochs and rounds, and takes the first few
 # thousand images and a smaller network. Which one was decided on *FedAvg alone*, before any run of CAFA: of
 # convolutional networks and perceptrons, learning rates and amounts of data that fit into some six processor seconds,
@@ -271,7 +272,8 @@ for g, (n, m) in ((g, case) for g in said for case in cases[:6]):
     measures |= named.add_prefix("described_" * (g == "paper"))
 measures["described_recall_least"] = pd.DataFrame(measures).filter(like="described_recall").min(axis=1)
 full = (p.network, p.width, p.samples) == ("vgg19", 1, paper.settings["samples"]["value"])
-proxy = f"with {'a perceptron' if p.network == 'mlp' else 'VGG19'} on {p.samples:,} images, not VGG19 at full size"
+small = "a perceptron" if p.network == "mlp" else f"VGG19 with {p.width:g} of its channels"
+proxy = f"with {small} on {p.samples:,} images, not VGG19 at full size"
 remarks = {c: proxy for c in [*paper.claims][5:] if not full}  # of those on training
 report.judge(pd.DataFrame(measures), {"c11": "the paper shows neither the settings nor the numbers"}, remarks)
 

@@ -90,6 +90,19 @@ def test_tier_values_override_the_paper_size(paper):
     assert table.loc["epsilon", "here (quick)"] == "5"
 
 
+def test_a_processor_may_have_sizes_of_its_own(content, folder):
+    content["setting"][1]["cpu"] = 2.0
+    paper = papers.check(content, "toy.toml")
+    sizes = [paper.at(tier, device)["epsilon"] for tier in ("quick", "paper") for device in ("cpu", "cuda")]
+    assert sizes == [5.0, 5.0, 2.0, 10.0]
+    assert paper.settings_table("paper", "cuda").set_index("setting").loc["epsilon", "here (paper)"] == "10"
+    assert paper.settings_table("paper").set_index("setting").loc["epsilon", "here (paper)"] == "2"
+    text = TOML.replace("quick = 5.0", "quick = 5.0\ncpu = 2.0")
+    (folder / "papers" / "toy.toml").write_text(text)
+    for device, size in (("cpu", 2.0), ("cuda", 10.0)):
+        assert papers.start("toy", {"tier": "paper", "device": device})[1].epsilon == size
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
