@@ -52,7 +52,7 @@ class Paper:
     claims: dict[str, dict[str, Any]]
 
     def at(self, tier: str, device: str = "cpu") -> dict[str, Any]:
-        """Every setting's value at a tier. Some have one for tier paper `cpu`: what a processor can do in some hours."""
+        """Every setting's value at a tier; some have one for tier paper on a processor, what it does in some hours."""
         first = "cpu" if (tier, device) == ("paper", "cpu") else tier
         return {name: s.get(first, s.get(tier, s["value"])) for name, s in self.settings.items()}
 
