@@ -1,16 +1,25 @@
-"""How the compiled parts are compiled. What Numba has compiled it keeps beside the file until that file changes."""
+"""How the compiled parts are compiled. What Numba has compiled it keeps beside the file until one of these files
+changes: by itself it would look at the function's own file only, and go on with old copies of what that calls."""
 
+import hashlib
 import os
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numba
 
-compiled: Any = partial(
-    numba.njit,
-    nogil=True,
-    error_model="numpy",
-    fastmath={"reassoc", "contract", "nsz"},  # liberties with sums, none with infinities
-    cache=os.access(Path(__file__).parent, os.W_OK),
-)
+HERE = Path(__file__).parent
+FILES = ("compiled.py", "convnet.py", "normal.py", "perceptron.py")
+STAMP = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in FILES)).hexdigest()
+SUMS = frozenset({"reassoc", "contract", "nsz"})  # liberties with sums, none with infinities
+
+
+def compiled(function: Callable | None = None, fastmath: frozenset[str] = SUMS) -> Any:
+    if function is None:
+        return lambda function: compiled(function, fastmath)
+    keep = os.access(HERE, os.W_OK)
+    made: Any = numba.njit(function, nogil=True, error_model="numpy", fastmath=set(fastmath), cache=keep)
+    if keep:
+        made._cache._cache_file._source_stamp = STAMP
+    return made

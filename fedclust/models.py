@@ -7,10 +7,11 @@ A row holds the parameters first, in the order of the module, and then the float
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from itertools import accumulate, pairwise
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
@@ -19,6 +20,7 @@ from fedclust.rng import stream
 
 __all__ = ["cnn", "mlp", "vgg19"]  # what a trial can name
 
+COMPILED = (torch.float32, torch.float64)
 CHUNK = 512  # samples per forward pass of an evaluation: bounds the memory of a convolution
 
 
@@ -26,14 +28,16 @@ CHUNK = 512  # samples per forward pass of an evaluation: bounds the memory of a
 class Model:
     """An architecture. `build` must be importable (a function or a partial of one) to travel between processes.
 
-    `dense` gives the widths, e.g. (784, 200, 200, 10), if it is a plain ReLU perceptron, for which there are
-    faster ways than its module. Predictions are made on `device`, wherever rows and images are kept.
+    `dense` gives the widths, e.g. (784, 200, 200, 10), if it is a plain ReLU perceptron, with blocks of a 5x5
+    convolution, 2x2 maximum and ReLU before it if `blocks` gives their channels, e.g. (3, 6, 16): for these there are
+    faster ways than the module. Predictions are made on `device`, wherever rows and images are kept.
     """
 
     build: Callable[[], nn.Module] = field(repr=False)
     shape: tuple[int, ...]
     classes: int
     dense: tuple[int, ...] | None = None
+    blocks: tuple[int, ...] = ()
     name: str = "custom"
     device: str = "cpu"
 
@@ -53,6 +57,16 @@ class Model:
     def parameters(self) -> int:
         """How many of them are trainable: the first ones of the row."""
         return sum(p.numel() for p in prototype(self.build).parameters())
+
+    @cached_property
+    def geometry(self) -> tuple[np.ndarray, ...]:
+        """What the compiled ways are told: sides of the pictures and channels, if there are blocks, and widths."""
+        if not self.blocks:
+            return (np.array(self.dense),)
+        sides = [self.shape[1:]]
+        for _ in self.blocks[1:]:
+            sides.append(tuple((side - 4) // 2 for side in sides[-1]))
+        return np.array(sides), np.array(self.blocks), np.array(self.dense)
 
     def split(self, rows: Tensor) -> list[Tensor]:
         """Views of the parts, (..., P) -> [(..., *shape)]."""
@@ -84,7 +98,13 @@ class Model:
     def logits(self, row: Tensor, x: Tensor) -> Tensor:
         """Predictions in evaluation mode, (P,), (B, ...) -> (B, classes)."""
         home, row = row.device, row.to(self.device)
-        if self.dense:
+        if self.blocks and row.device.type == "cpu" and row.dtype in COMPILED:
+            from fedclust.convnet import predict
+
+            images, out = x.to(row).flatten(1).contiguous(), row.new_empty(len(x), self.classes)
+            predict(row.contiguous().numpy(), *self.geometry, images.numpy(), out.numpy())
+            return out.to(home)
+        if self.dense and not self.blocks:
             parts, a = self.split(row), x.to(row).flatten(1)
             for weight, bias in zip(parts[:-2:2], parts[1:-2:2], strict=True):
                 a = linear(a, weight, bias).relu_()
@@ -161,19 +181,6 @@ class ChannelsLast(nn.Module):
         return x.contiguous(memory_format=torch.channels_last)
 
 
-class ColourBlock(nn.Sequential):
-    """ChannelsLast, a 5x5 convolution of a picture in three colours, 2x2 pooling, ReLU: at once, where it can be."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        conv = self[1]
-        here = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and not x.requires_grad
-        if not here or conv._forward_hooks or torch.is_autocast_enabled("cpu"):  # a hook wants to see every layer
-            return super().forward(x)
-        from fedclust.convolution import FirstLayer
-
-        return FirstLayer.apply(x, conv.weight, conv.bias)
-
-
 def convolutional(layers: list[nn.Module], widths: tuple[int, ...]) -> nn.Module:
     """Convolutional layers and a perceptron on top."""
     net = nn.Sequential(*layers, nn.Flatten(), *dense_layers(widths))
@@ -197,8 +204,6 @@ def build_cnn(
                 f"shape={shape}: nothing is left after convolution {i} of {len(channels)} with kernel={kernel} and "
                 f"pool={pool!r}: use fewer, a smaller kernel or larger images"
             )
-    if shape[0] == 3 and kernel == 5 and channels[0] > 1 and isinstance(layers[2], nn.MaxPool2d):
-        layers[:4] = [ColourBlock(*layers[:4])]
     return convolutional(layers, (depth * math.prod(sides), *hidden, classes))
 
 
@@ -218,7 +223,12 @@ def cnn(
     if pool not in ("each", "last"):
         raise ValueError(f"pool={pool!r}: must be 'each' (after every convolution) or 'last' (once)")
     build = partial(build_cnn, tuple(shape), classes, tuple(channels), kernel, pool, tuple(hidden))
-    return Model(build, tuple(shape), classes, name=f"cnn{tuple(channels)} k{kernel} pool {pool} {tuple(hidden)}")
+    name = f"cnn{tuple(channels)} k{kernel} pool {pool} {tuple(hidden)}"
+    model = Model(build, tuple(shape), classes, name=name)
+    if kernel != 5 or not (pool == "each" or len(channels) == 1):
+        return model
+    flat = next(part for named, part, *_ in model.layout if len(part) == 2)[1]
+    return replace(model, dense=(flat, *hidden, classes), blocks=(shape[0], *channels))
 
 
 def build_vgg19(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:

@@ -1,7 +1,8 @@
 """Local training: many clients in one call, from rows of received models to rows of trained ones.
 
-`LocalSGD` has two backends that give the same result. *loop* trains any module. *stacked* is for plain perceptrons,
-whose small matrices leave a processor waiting for Python: it trains them in compiled code (`fedclust.perceptron`).
+`LocalSGD` has two backends that give the same result. *loop* trains any module. *stacked* is for perceptrons and the
+papers' small convolutional networks, whose little matrices leave a processor waiting for Python: it trains them in
+compiled code (`fedclust.perceptron`, `fedclust.convnet`).
 """
 
 import math
@@ -72,7 +73,7 @@ class LocalSGD:
     def not_stackable(self) -> str | None:
         """What keeps the stacked backend from doing this work."""
         if not self.model.dense:
-            return f"{self.model.name!r}, which is not a plain perceptron (models.mlp)"
+            return f"{self.model.name!r}, which is neither a plain perceptron nor one on blocks of 5x5 convolutions"
         asked = {"Adam": self.optimizer == "adam", "augment": self.augment, "autocast": self.autocast}
         return next((f"with {name}" for name, wanted in asked.items() if wanted), None)
 
@@ -143,7 +144,7 @@ class LocalSGD:
                 if self.prox:
                     add(weights, [(w.detach() - w0) * self.prox for w, w0 in zip(weights, start, strict=False)])
                 if scale:
-                    from fedclust.perceptron import normal
+                    from fedclust.normal import normal
 
                     e = normal(self.model.size, noise, s * self.model.size).to(theta)
                     add(weights, self.model.split(e * scale))
@@ -158,25 +159,26 @@ class LocalSGD:
         fused = self.momentum > 0  # one pass over memory instead of three; without momentum there is only one
         return torch.optim.SGD(weights, lr, self.momentum, weight_decay=self.weight_decay, fused=fused)
 
-    # ---- stacked: perceptrons, in compiled code
+    # ---- stacked: small networks, in compiled code
 
     def stacked(self, theta: Tensor, out: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> None:
         """One client after the other on each of PyTorch's threads."""
-        from fedclust import perceptron
+        from fedclust import convnet, perceptron
 
-        widths, lr = np.array(self.model.dense), self.lr * self.decay**t
+        model, lr = self.model, self.lr * self.decay**t
+        work, inputs = convnet.train if model.blocks else perceptron.train, math.prod(model.shape)
         out.copy_(theta)
 
         def one(row: Tensor, i: int) -> None:
             size, plan, name = int(fed.mask[i].sum()), self.batches(fed, i, seed, t), int(fed.ids[i])
             x, y = fed.x[i].flatten(1).to(row).contiguous(), fed.y[i].contiguous()
-            if x.shape[1] != widths[0] or not bool(((y >= 0) & (y < widths[-1]))[fed.mask[i]].all()):
+            if x.shape[1] != inputs or not bool(((y >= 0) & (y < model.classes))[fed.mask[i]].all()):
                 raise ValueError(
                     f"client {name} has {x.shape[1]} inputs and labels {y[fed.mask[i]].unique().tolist()}: "
-                    f"{self.model.name!r} takes {widths[0]} and gives {widths[-1]} classes, 0 to {widths[-1] - 1}"
+                    f"{model.name!r} takes {inputs} and gives {model.classes} classes, 0 to {model.classes - 1}"
                 )
-            perceptron.train(
-                row.numpy(), widths, x.numpy(), y.numpy(), plan.numpy(), lr, float(self.momentum),
+            work(
+                row.numpy(), *model.geometry, x.numpy(), y.numpy(), plan.numpy(), lr, float(self.momentum),
                 float(self.weight_decay), float(self.prox), *self.clipping(size),
                 np.uint64(key(seed, "noise", t, name)), self.noise(size),
             )  # fmt: skip

@@ -245,6 +245,7 @@ looks = {m: {"k": k, "ls": "-", "marker": ""} for k, m in enumerate(raw, 1)}
 fig = plots.curves(drawn, "test accuracy", height=2.7, looks=looks)
 for k, m in enumerate(raw, 1):
     fig.axes[2].plot([*fifths], [printed[m, c] for c in fifths.values()], f"C{k}D:", mfc="white")
+fig.axes[2].set_xlabel("fifth of training")
 report.figure("fig6", fig)
 
 # %% [markdown]
