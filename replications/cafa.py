@@ -88,8 +88,7 @@ paper.settings_table(p.tier, p.device)
 
 # %%
 big, plain, sized = p.network == "vgg19", {"kind": "FedAvg", "weighted": False}, {"kind": "FedAvg"}
-data = {"name": p.data, "first": [p.samples, p.tests], "shrink": 1 if big else p.shrink}
-data |= {"mean": [0.4914, 0.4822, 0.4465], "std": [0.2023, 0.1994, 0.2010]}
+data = {"name": p.data, "mean": [0.4914, 0.4822, 0.4465], "std": [0.2023, 0.1994, 0.2010], "first": [p.samples, p.tests], "shrink": 1 if big else p.shrink}
 data |= {"n": p.samples, "n_test": p.tests, "color": True} if p.data == "glyphs" else {}
 model = {"kind": p.network} | ({"width": p.width} if big else {"hidden": [p.hidden]})
 crop, cbcc = "crop_flip" if p.augment and big else None, {"clusters": p.clusters or None}
@@ -245,7 +244,7 @@ looks = {m: {"k": k, "ls": "-", "marker": ""} for k, m in enumerate(raw, 1)}
 fig = plots.curves(drawn, "test accuracy", height=2.7, looks=looks)
 for k, m in enumerate(raw, 1):
     fig.axes[2].plot([*fifths], [printed[m, c] for c in fifths.values()], f"C{k}D:", mfc="white")
-fig.axes[2].set_xlabel("fifth of training")
+fig.axes[2].set(xlabel="fifth of training")
 report.figure("fig6", fig)
 
 # %% [markdown]
@@ -273,9 +272,8 @@ for g, (n, m) in ((g, case) for g in said for case in cases[:6]):
     measures |= named.add_prefix("described_" * (g == "paper"))
 measures["described_recall_least"] = pd.DataFrame(measures).filter(like="described_recall").min(axis=1)
 full = (p.network, p.width, p.samples) == ("vgg19", 1, paper.settings["samples"]["value"])
-small = "a perceptron" if p.network == "mlp" else f"VGG19 with {p.width:g} of its channels"
-proxy = f"with {small} on {p.samples:,} images, not VGG19 at full size"
-remarks = {c: proxy for c in [*paper.claims][5:] if not full}  # of those on training
+small = f"with {f'{p.width:g} of the channels of VGG19' if big else 'a perceptron'} on {p.samples:,} images"
+remarks = {c: small for c in [*paper.claims][5:] if not full}  # of those on training
 report.judge(pd.DataFrame(measures), {"c11": "the paper shows neither the settings nor the numbers"}, remarks)
 
 # %% [markdown]
@@ -316,7 +314,7 @@ report.summary("table-extra-source", cells, "Paired differences in points of acc
 # In the training split all clients hold few classes. There still is a largest cluster, and its members count most.
 
 # %%
-rows, columns = [], ["profile", "seed", "clusters", "largest", "its clients' classes", "the others' classes"]
+columns, rows = ["profile", "seed", "clusters", "largest", "its clients' classes", "the others' classes"], []
 for (pr, s), fed in splits.items():
     labels = cafa.cbcc(v := cafa.class_frequencies(fed), methods[pr]["CAFA"]["clusters"], s)
     top, held = cafa.iid(labels), (v > 0).double().sum(1)
