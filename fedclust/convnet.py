@@ -36,15 +36,15 @@ from fedclust.perceptron import (
     before,
     copy,
     forward,
-    padded,
-    panels,
+    load,
     pass_back,
     real_ones,
     softmax,
+    spaces,
     step,
     stretch,
     turn,
-)  # fmt: skip
+)
 
 KERNEL = 5  # that of nearly all of the papers' networks; a constant, so that its loops unroll
 RUN = 8  # numbers in the vector of a kernel's line
@@ -58,27 +58,17 @@ def train(row, sides, channels, widths, x, y, plan, lr, momentum, weight_decay, 
     real, lanes, blocks, layers = row.dtype.type, VECTOR // row.itemsize, len(channels) - 1, len(widths) - 1
     most, gain, last = plan.shape[1], 1.0 if momentum else -lr, widths[0]
     first = weights_before(channels, blocks)
-    W = [panels(widths[k] + 1, widths[k + 1], lanes, row) for k in range(layers)]  # (panels, in + 1, lanes)
-    for k in range(layers):
-        copy(row[first + before(widths, k) :], W[k], widths[k + 1], True)
+    W = load(row[first:], widths, lanes)  # (panels, in + 1, lanes)
     start, start_blocks = [v.copy() if prox else v for v in W], row[:first].copy()
     V, v_blocks = [np.zeros_like(v) if momentum else v for v in W], np.zeros(first, row.dtype)  # velocities
-    A = [np.zeros((most, padded(width, lanes)), row.dtype) for width in widths]  # each layer's inputs, (B, in + 1)
-    dZ = [np.zeros_like(a) for a in A[1:]]  # (B, out)
-    across = (most + lanes - 1) // lanes * lanes
-    dA = [np.zeros((a.shape[1], across), row.dtype) for a in A]  # dA^T, (in, B)
-    turned = [np.zeros((d.shape[1], across), row.dtype) for d in dZ]  # dZ^T, (out, B)
+    A, dZ, dA, turned = spaces(widths, most, lanes, row)
     on, rows, chosen = [np.arange(width + 1) for width in widths], np.arange(most), np.zeros(most, np.int64)
     X = [np.zeros((most, room(channels[k], sides[k], lanes)), row.dtype) for k in range(blocks)]  # blocks' inputs
-    Z = [np.zeros((channels[k + 1], places(sides[k], KERNEL, lanes)), row.dtype) for k in range(blocks)]
+    Z = [np.zeros((channels[k + 1], places(sides[k], lanes)), row.dtype) for k in range(blocks)]
     dX = [np.zeros_like(a[0]) for a in X]
     runs = [np.zeros((channels[k + 1] * channels[k] * KERNEL, RUN), row.dtype) for k in range(blocks)]  # kernels
-    druns, mine = (
-        [np.zeros_like(r) for r in runs],
-        [np.zeros_like(r) for r in runs],
-    )  # gradients: of all, of one picture
-    bias = [np.zeros(channels[k + 1], row.dtype) for k in range(blocks)]
-    my_bias = [np.zeros_like(b) for b in bias]
+    druns, bias = [np.zeros_like(r) for r in runs], [np.zeros(c, row.dtype) for c in channels[1:]]  # their gradients
+    mine, my_bias = [np.zeros_like(r) for r in runs], [np.zeros_like(b) for b in bias]  # the same of one picture
     where = [np.zeros((most, channels[k + 1], sides[k + 1, 0], sides[k + 1, 1]), np.int8) for k in range(blocks)]
     gradient, e, above = np.zeros(first, row.dtype), np.zeros(first, np.float32), np.zeros((most, last), row.dtype)
     for s in range(len(plan)):
@@ -126,9 +116,9 @@ def train(row, sides, channels, widths, x, y, plan, lr, momentum, weight_decay, 
                 for k in range(layers):
                     stretch(dZ[k], i, cut)
         for k in range(blocks):
-            at = weights_before(channels, k)
-            in_kernels(druns[k], gradient[at:])
-            gradient[weights_before(channels, k + 1) - len(bias[k]) : weights_before(channels, k + 1)] = bias[k]
+            in_kernels(druns[k], gradient[weights_before(channels, k) :])
+            end = weights_before(channels, k + 1)
+            gradient[end - len(bias[k]) : end] = bias[k]
         if scale:
             fill(e, noise, s * len(row))
             add(gradient, e, real(gain * scale))
@@ -147,13 +137,10 @@ def predict(row, sides, channels, widths, x, out):
     """Logits of samples x (B, c * h * w) into out (B, classes)."""
     lanes, blocks, layers = VECTOR // row.itemsize, len(channels) - 1, len(widths) - 1
     first, most = weights_before(channels, blocks), min(len(x), 64)
-    W = [panels(widths[k] + 1, widths[k + 1], lanes, row) for k in range(layers)]
-    for k in range(layers):
-        copy(row[first + before(widths, k) :], W[k], widths[k + 1], True)
-    A = [np.zeros((most, padded(width, lanes)), row.dtype) for width in widths]
+    W, A = load(row[first:], widths, lanes), spaces(widths, most, lanes, row)[0]
     on, rows = [np.arange(width + 1) for width in widths], np.arange(most)
     X = [np.zeros(room(channels[k], sides[k], lanes), row.dtype) for k in range(blocks)]
-    Z = [np.zeros((channels[k + 1], places(sides[k], KERNEL, lanes)), row.dtype) for k in range(blocks)]
+    Z = [np.zeros((channels[k + 1], places(sides[k], lanes)), row.dtype) for k in range(blocks)]
     where = [np.zeros((channels[k + 1], sides[k + 1, 0], sides[k + 1, 1]), np.int8) for k in range(blocks)]
     for low in range(0, len(x), most):
         n = min(most, len(x) - low)
@@ -179,9 +166,9 @@ def weights_before(channels, k):
 
 
 @compiled
-def places(side, kernel, lanes):
-    """Of a block's outputs (kernel 5) or of its inputs (1), in whole vectors."""
-    return ((side[0] - kernel + 1) * side[1] + lanes - 1) // lanes * lanes
+def places(side, lanes):
+    """Of a block's outputs before the maximum, in whole vectors."""
+    return ((side[0] - KERNEL + 1) * side[1] + lanes - 1) // lanes * lanes
 
 
 @compiled

@@ -48,16 +48,10 @@ def train(row, widths, x, y, plan, lr, momentum, weight_decay, prox, clip, expec
     real, lanes, layers, most = row.dtype.type, VECTOR // row.itemsize, len(widths) - 1, plan.shape[1]
     plain = momentum == 0 and weight_decay == 0 and prox == 0 and scale == 0 and clip == math.inf
     u = background(x[max(plan[0, 0], 0)]) if plain else real(0)
-    W = [panels(widths[k] + 1, widths[k + 1], lanes, row) for k in range(layers)]  # (panels, in + 1, lanes)
-    for k in range(layers):
-        copy(row[before(widths, k) :], W[k], widths[k + 1], True)
+    W = load(row, widths, lanes)  # (panels, in + 1, lanes)
     start = [w.copy() if prox else w for w in W]
     V = [np.zeros_like(w) if momentum else w for w in W]  # velocities
-    A = [np.zeros((most, padded(width, lanes)), row.dtype) for width in widths]  # each layer's inputs, (B, in + 1)
-    dZ = [np.zeros_like(a) for a in A[1:]]  # (B, out)
-    across = (most + lanes - 1) // lanes * lanes
-    dA = [np.zeros((a.shape[1], across), row.dtype) for a in A]  # dA^T, (in, B)
-    turned = [np.zeros((d.shape[1], across), row.dtype) for d in dZ]  # dZ^T, (out, B)
+    A, dZ, dA, turned = spaces(widths, most, lanes, row)
     on = [np.arange(width + 1) for width in widths]  # the columns of A that there are: for images, those in use
     g, r, above = np.zeros(dZ[0].shape[1], row.dtype), column_sums(W[0]), np.zeros(most, row.dtype)
     seen, rows, chosen = np.zeros(widths[0], np.bool_), np.arange(most), np.zeros(most, np.int64)
@@ -89,6 +83,15 @@ def train(row, widths, x, y, plan, lr, momentum, weight_decay, prox, clip, expec
     spread(W[0], g)
     for k in range(layers):
         copy(row[before(widths, k) :], W[k], widths[k + 1], False)
+
+
+@compiled
+def spaces(widths, most, lanes, like):
+    """For each layer's inputs (B, in + 1), dZ (B, out), dA^T (in, B) and dZ^T (out, B)."""
+    across = (most + lanes - 1) // lanes * lanes
+    A = [np.zeros((most, padded(width, lanes)), like.dtype) for width in widths]
+    dA = [np.zeros((a.shape[1], across), like.dtype) for a in A]
+    return A, [np.zeros_like(a) for a in A[1:]], dA, [np.zeros_like(a) for a in dA[1:]]
 
 
 @compiled
@@ -146,8 +149,13 @@ def padded(width, lanes):
 
 
 @compiled
-def panels(n_in, n_out, lanes, like):
-    return np.zeros((padded(n_out, lanes) // lanes, n_in, lanes), like.dtype)
+def load(row, widths, lanes):
+    """The layers' weights and biases, in panels."""
+    W = []
+    for k in range(len(widths) - 1):
+        W.append(np.zeros((padded(widths[k + 1], lanes) // lanes, widths[k] + 1, lanes), row.dtype))
+        copy(row[before(widths, k) :], W[k], widths[k + 1], True)
+    return W
 
 
 @compiled

@@ -29,7 +29,7 @@ def block(x, w, b):
     side, sides = np.array(side), [(s - 4) // 2 for s in side]
     picture = np.zeros(convnet.room(n_in, side, lanes), x.numpy().dtype)
     picture[: x.numel()] = x.flatten()
-    z = np.zeros((n_out, convnet.places(side, 5, lanes)), picture.dtype)
+    z = np.zeros((n_out, convnet.places(side, lanes)), picture.dtype)
     out, where = np.zeros(n_out * sides[0] * sides[1], picture.dtype), np.zeros((n_out, *sides), np.int8)
     convnet.block(torch.cat([w.flatten(), b]).numpy(), picture, z, out, where, side)
     return torch.from_numpy(out).view(where.shape), where, picture, side
