@@ -136,7 +136,7 @@ def train(row, sides, channels, widths, x, y, plan, lr, momentum, weight_decay, 
 def predict(row, sides, channels, widths, x, out):
     """Logits of samples x (B, c * h * w) into out (B, classes)."""
     lanes, blocks, layers = VECTOR // row.itemsize, len(channels) - 1, len(widths) - 1
-    first, most = weights_before(channels, blocks), min(len(x), 64)
+    first, most = weights_before(channels, blocks), max(min(len(x), 64), 1)
     W, A = load(row[first:], widths, lanes), spaces(widths, most, lanes, row)[0]
     on, rows = [np.arange(width + 1) for width in widths], np.arange(most)
     X = [np.zeros(room(channels[k], sides[k], lanes), row.dtype) for k in range(blocks)]

@@ -101,8 +101,10 @@ class Model:
         if self.blocks and row.device.type == "cpu" and row.dtype in COMPILED:
             from fedclust.convnet import predict
 
+            if x.shape[1:] != self.shape:
+                raise ValueError(f"images are {tuple(x.shape[1:])}: {self.name!r} takes {self.shape}")
             images, out = x.to(row).flatten(1).contiguous(), row.new_empty(len(x), self.classes)
-            predict(row.contiguous().numpy(), *self.geometry, images.numpy(), out.numpy())
+            predict(row.detach().contiguous().numpy(), *self.geometry, images.numpy(), out.numpy())
             return out.to(home)
         if self.dense and not self.blocks:
             parts, a = self.split(row), x.to(row).flatten(1)

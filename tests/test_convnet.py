@@ -109,11 +109,13 @@ def test_private_training_is_the_loops(clip, noise, momentum):
     torch.testing.assert_close(*outs, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("n", [1, 64, 65, 150])
+@pytest.mark.parametrize("n", [0, 1, 64, 65, 150])
 def test_predictions_are_the_modules(n):
     model = cnn((3, 16, 16), 4, (6, 5), 5, "each", (7,))
     row, x = model.init(0), torch.rand(n, 3, 16, 16)
     torch.testing.assert_close(model.logits(row, x), model.module(row).eval()(x).detach())
+    with pytest.raises(ValueError, match=r"images are \(3, 8, 8\)"):
+        model.logits(row, x[..., :8, :8])
 
 
 def test_which_networks_it_takes():
