@@ -1,4 +1,4 @@
-"""Small convolutional networks in compiled code: blocks of a 5x5 convolution, 2x2 maximum and ReLU, then a perceptron.
+"""Small convolutional networks in compiled code: blocks of convolution, 2x2 maximum and ReLU, then a perceptron.
 
 A general library wants many channels to fill its vectors with; a picture has one or three. Here the vectors run along
 the picture. With pictures of width W as rows of numbers, the place p of an output is p + i W + j for a kernel's entry
@@ -13,7 +13,7 @@ delta = dL/dZ[o, p],
 
     dw[o, cij] += delta X[p + offset(cij)],   dX[p + offset(cij)] += delta w[o, cij]
 
-run by run: the five numbers of a line of a kernel. A run takes the place of eight, a vector, of which three are idle.
+run by run: the numbers of a line of a kernel. A run takes the place of eight, a vector, of which the rest are idle.
 One picture goes through all blocks, forwards and later backwards, while its numbers are in the cache. Signs and
 not-a-numbers come out as PyTorch's do: only the order of summation is left free to the compiler.
 """
@@ -46,27 +46,29 @@ from fedclust.perceptron import (
     turn,
 )
 
-KERNEL = 5  # that of nearly all of the papers' networks; a constant, so that its loops unroll
 RUN = 8  # numbers in the vector of a kernel's line
 
 
 @compiled
-def train(row, sides, channels, widths, x, y, plan, lr, momentum, weight_decay, prox, clip, expected, noise, scale):
+def train(
+    row, sides, channels, kernel, widths, x, y, plan, lr, momentum, weight_decay, prox, clip, expected, noise, scale
+):
     """`perceptron.train` for networks with blocks: x is (M, c * h * w), `sides` (blocks + 1, 2) are height and width of
-    what each block and then the perceptron sees, `channels` (blocks + 1,) how many, `widths` the perceptron's.
+    what each block and then the perceptron sees, `channels` (blocks + 1,) how many, `kernel` the side of their
+    kernels, `widths` the perceptron's.
     """
     real, lanes, blocks, layers = row.dtype.type, VECTOR // row.itemsize, len(channels) - 1, len(widths) - 1
     most, gain, last = plan.shape[1], 1.0 if momentum else -lr, widths[0]
-    first = weights_before(channels, blocks)
+    first = weights_before(channels, kernel, blocks)
     W = load(row[first:], widths, lanes)  # (panels, in + 1, lanes)
     start, start_blocks = [v.copy() if prox else v for v in W], row[:first].copy()
     V, v_blocks = [np.zeros_like(v) if momentum else v for v in W], np.zeros(first, row.dtype)  # velocities
     A, dZ, dA, turned = spaces(widths, most, lanes, row)
     on, rows, chosen = [np.arange(width + 1) for width in widths], np.arange(most), np.zeros(most, np.int64)
     X = [np.zeros((most, room(channels[k], sides[k], lanes)), row.dtype) for k in range(blocks)]  # blocks' inputs
-    Z = [np.zeros((channels[k + 1], places(sides[k], lanes)), row.dtype) for k in range(blocks)]
+    Z = [np.zeros((channels[k + 1], places(sides[k], kernel, lanes)), row.dtype) for k in range(blocks)]
     dX = [np.zeros_like(a[0]) for a in X]
-    runs = [np.zeros((channels[k + 1] * channels[k] * KERNEL, RUN), row.dtype) for k in range(blocks)]  # kernels
+    runs = [np.zeros((channels[k + 1] * channels[k] * kernel, RUN), row.dtype) for k in range(blocks)]  # kernels
     druns, bias = [np.zeros_like(r) for r in runs], [np.zeros(c, row.dtype) for c in channels[1:]]  # their gradients
     mine, my_bias = [np.zeros_like(r) for r in runs], [np.zeros_like(b) for b in bias]  # the same of one picture
     where = [np.zeros((most, channels[k + 1], sides[k + 1, 0], sides[k + 1, 1]), np.int8) for k in range(blocks)]
@@ -79,7 +81,7 @@ def train(row, sides, channels, widths, x, y, plan, lr, momentum, weight_decay, 
             X[0][i, : x.shape[1]] = x[chosen[i]]
             for k in range(blocks):
                 out = X[k + 1][i] if k + 1 < blocks else A[0][i]
-                block(row[weights_before(channels, k) :], X[k][i], Z[k], out, where[k][i], sides[k])
+                block(row[weights_before(channels, kernel, k) :], X[k][i], Z[k], out, where[k][i], sides[k], kernel)
             A[0][i, last] = 1
         for k in range(layers):
             A[k + 1][:n] = 0
@@ -94,18 +96,29 @@ def train(row, sides, channels, widths, x, y, plan, lr, momentum, weight_decay, 
                 pass_back(dA[k], A[k], dZ[k - 1], n, widths[k])
         turn(dA[0][:last, :n], above)
         for k in range(blocks):
-            in_runs(row[weights_before(channels, k) :], runs[k])
+            in_runs(row[weights_before(channels, kernel, k) :], runs[k], kernel)
             druns[k][:] = 0
             bias[k][:] = 0
         for i in range(n):
             to, to_bias = (druns, bias) if clip == math.inf else (mine, my_bias)
             for k in range(blocks - 1, -1, -1):
                 high = above[i] if k == blocks - 1 else dX[k + 1]
-                back(X[k][i], high, where[k][i], sides[k], runs[k].ravel(), dX[k], to[k].ravel(), to_bias[k], k > 0)
+                back(
+                    X[k][i],
+                    high,
+                    where[k][i],
+                    sides[k],
+                    kernel,
+                    runs[k].ravel(),
+                    dX[k],
+                    to[k].ravel(),
+                    to_bias[k],
+                    k > 0,
+                )
             if clip < math.inf:
                 square = 0.0
                 for k in range(blocks):
-                    square += norm2(mine[k], KERNEL) + norm2(my_bias[k].reshape(1, len(bias[k])), len(bias[k]))
+                    square += norm2(mine[k], kernel) + norm2(my_bias[k].reshape(1, len(bias[k])), len(bias[k]))
                 for k in range(layers):
                     a = A[k][i : i + 1]
                     square += norm2(dZ[k][i : i + 1], widths[k + 1]) * norm2(a, widths[k] + 1)
@@ -116,8 +129,8 @@ def train(row, sides, channels, widths, x, y, plan, lr, momentum, weight_decay, 
                 for k in range(layers):
                     stretch(dZ[k], i, cut)
         for k in range(blocks):
-            in_kernels(druns[k], gradient[weights_before(channels, k) :])
-            end = weights_before(channels, k + 1)
+            in_kernels(druns[k], gradient[weights_before(channels, kernel, k) :], kernel)
+            end = weights_before(channels, kernel, k + 1)
             gradient[end - len(bias[k]) : end] = bias[k]
         if scale:
             fill(e, noise, s * len(row))
@@ -133,14 +146,14 @@ def train(row, sides, channels, widths, x, y, plan, lr, momentum, weight_decay, 
 
 
 @compiled
-def predict(row, sides, channels, widths, x, out):
+def predict(row, sides, channels, kernel, widths, x, out):
     """Logits of samples x (B, c * h * w) into out (B, classes)."""
     lanes, blocks, layers = VECTOR // row.itemsize, len(channels) - 1, len(widths) - 1
-    first, most = weights_before(channels, blocks), max(min(len(x), 64), 1)
+    first, most = weights_before(channels, kernel, blocks), max(min(len(x), 64), 1)
     W, A = load(row[first:], widths, lanes), spaces(widths, most, lanes, row)[0]
     on, rows = [np.arange(width + 1) for width in widths], np.arange(most)
     X = [np.zeros(room(channels[k], sides[k], lanes), row.dtype) for k in range(blocks)]
-    Z = [np.zeros((channels[k + 1], places(sides[k], lanes)), row.dtype) for k in range(blocks)]
+    Z = [np.zeros((channels[k + 1], places(sides[k], kernel, lanes)), row.dtype) for k in range(blocks)]
     where = [np.zeros((channels[k + 1], sides[k + 1, 0], sides[k + 1, 1]), np.int8) for k in range(blocks)]
     for low in range(0, len(x), most):
         n = min(most, len(x) - low)
@@ -148,7 +161,7 @@ def predict(row, sides, channels, widths, x, out):
             X[0][: x.shape[1]] = x[low + i]
             for k in range(blocks):
                 to = X[k + 1] if k + 1 < blocks else A[0][i]
-                block(row[weights_before(channels, k) :], X[k], Z[k], to, where[k], sides[k])
+                block(row[weights_before(channels, kernel, k) :], X[k], Z[k], to, where[k], sides[k], kernel)
             A[0][i, widths[0]] = 1
         for k in range(layers):
             A[k + 1][:n] = 0
@@ -157,30 +170,30 @@ def predict(row, sides, channels, widths, x, out):
 
 
 @compiled
-def weights_before(channels, k):
+def weights_before(channels, kernel, k):
     """How many numbers of the model come before block k."""
     total = 0
     for j in range(k):
-        total += channels[j + 1] * (channels[j] * KERNEL * KERNEL + 1)
+        total += channels[j + 1] * (channels[j] * kernel * kernel + 1)
     return total
 
 
 @compiled
-def places(side, lanes):
+def places(side, kernel, lanes):
     """Of a block's outputs before the maximum, in whole vectors."""
-    return ((side[0] - KERNEL + 1) * side[1] + lanes - 1) // lanes * lanes
+    return ((side[0] - kernel + 1) * side[1] + lanes - 1) // lanes * lanes
 
 
 @compiled
 def room(channels, side, lanes):
     """For pictures, and for what is read behind them."""
-    return channels * side[0] * side[1] + KERNEL + 2 * lanes
+    return channels * side[0] * side[1] + RUN + 2 * lanes
 
 
 @compiled
-def kernels(row, n_out, n_in):
-    """The first block in `row`: its weight (out, in * 5 * 5) and its bias (out,)."""
-    width = n_in * KERNEL * KERNEL
+def kernels(row, n_out, n_in, kernel):
+    """The first block in `row`: its weight (out, in * kernel * kernel) and its bias (out,)."""
+    width = n_in * kernel * kernel
     return row[: n_out * width].reshape(n_out, width), row[n_out * width : n_out * (width + 1)]
 
 
@@ -192,25 +205,25 @@ def shifted(x, many, lanes):
 
 
 @compiled
-def block(row, x, z, out, where, side):
+def block(row, x, z, out, where, side, kernel):
     """Convolution, 2x2 maximum and its places, ReLU: a picture x (in * H * W + room,) -> out (out * h * w + ...,)."""
     (n_out, total), (high, wide), lanes = z.shape, where.shape[1:], VECTOR // x.itemsize
-    n_in = (len(x) - KERNEL - 2 * lanes) // (side[0] * side[1])
-    w, b = kernels(row, n_out, n_in)
+    n_in = (len(x) - RUN - 2 * lanes) // (side[0] * side[1])
+    w, b = kernels(row, n_out, n_in, kernel)
     of, j = np.empty(w.shape[1], np.int64), 0
     for c in range(n_in):
-        for p in range(KERNEL):
-            for q in range(KERNEL):
+        for p in range(kernel):
+            for q in range(kernel):
                 of[j] = (c * side[0] + p) * side[1] + q
                 j += 1
     for o in range(n_out):
         z[o] = b[o]
     into = z.reshape(n_out, total // lanes, lanes).transpose(1, 0, 2)
     add_product(into, np.arange(n_out), w[:, : len(of)], shifted(x, total // lanes, lanes), of)
-    valid = (side[0] - KERNEL + 1) * side[1]
+    high_z = side[0] - kernel + 1
     for o in range(n_out):
         to = out[o * high * wide : (o + 1) * high * wide].reshape(high, wide)
-        maximum(z[o, :valid].reshape(side[0] - KERNEL + 1, side[1]), to, where[o])
+        maximum(z[o, : high_z * side[1]].reshape(high_z, side[1]), to, where[o])
 
 
 @compiled
@@ -239,28 +252,28 @@ def maximum(z, out, place):
 
 
 @compiled
-def in_runs(row, runs):
+def in_runs(row, runs, kernel):
     for i in range(len(runs)):
-        for j in range(KERNEL):
-            runs[i, j] = row[i * KERNEL + j]
+        for j in range(kernel):
+            runs[i, j] = row[i * kernel + j]
 
 
 @compiled
-def in_kernels(runs, row):
+def in_kernels(runs, row, kernel):
     for i in range(len(runs)):
-        for j in range(KERNEL):
-            row[i * KERNEL + j] = runs[i, j]
+        for j in range(kernel):
+            row[i * kernel + j] = runs[i, j]
 
 
 @compiled
-def back(x, above, where, side, runs, dx, druns, db, further):
+def back(x, above, where, side, kernel, runs, dx, druns, db, further):
     """Adds a picture's part to the gradient of a block's kernels and biases; `above` is dL/d(its outputs), dx becomes
     that of its inputs, if anybody wants it `further` down."""
     n_out, high, wide = where.shape
     lines = len(runs) // (n_out * RUN)
     offset = np.empty(lines, np.int64)
     for line in range(lines):
-        offset[line] = line // KERNEL * side[0] * side[1] + line % KERNEL * side[1]
+        offset[line] = line // kernel * side[0] * side[1] + line % kernel * side[1]
     if further:
         dx[:] = 0
     for o in range(n_out):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from fedclust.rng import stream
 __all__ = ["cnn", "mlp", "vgg19"]  # what a trial can name
 
 COMPILED = (torch.float32, torch.float64)
+KERNELS = 8  # the largest that fits into a vector
 CHUNK = 512  # samples per forward pass of an evaluation: bounds the memory of a convolution
 
 
@@ -28,9 +30,10 @@ CHUNK = 512  # samples per forward pass of an evaluation: bounds the memory of a
 class Model:
     """An architecture. `build` must be importable (a function or a partial of one) to travel between processes.
 
-    `dense` gives the widths, e.g. (784, 200, 200, 10), if it is a plain ReLU perceptron, with blocks of a 5x5
-    convolution, 2x2 maximum and ReLU before it if `blocks` gives their channels, e.g. (3, 6, 16): for these there are
-    faster ways than the module. Predictions are made on `device`, wherever rows and images are kept.
+    `dense` gives the widths, e.g. (784, 200, 200, 10), if it is a plain ReLU perceptron, with blocks of convolution,
+    2x2 maximum and ReLU before it if `blocks` gives their channels, e.g. (3, 6, 16), and `kernel` the side of their
+    kernels: for these there are faster ways than the module. Predictions are made on `device`, wherever rows and images
+    are kept.
     """
 
     build: Callable[[], nn.Module] = field(repr=False)
@@ -38,6 +41,7 @@ class Model:
     classes: int
     dense: tuple[int, ...] | None = None
     blocks: tuple[int, ...] = ()
+    kernel: int = 0
     name: str = "custom"
     device: str = "cpu"
 
@@ -59,14 +63,14 @@ class Model:
         return sum(p.numel() for p in prototype(self.build).parameters())
 
     @cached_property
-    def geometry(self) -> tuple[np.ndarray, ...]:
-        """What the compiled ways are told: sides of the pictures and channels, if there are blocks, and widths."""
+    def geometry(self) -> tuple[Any, ...]:
+        """What the compiled ways are told: sides of pictures, channels and kernel, if there are blocks, and widths."""
         if not self.blocks:
             return (np.array(self.dense),)
         sides = [self.shape[1:]]
         for _ in self.blocks[1:]:
-            sides.append(tuple((side - 4) // 2 for side in sides[-1]))
-        return np.array(sides), np.array(self.blocks), np.array(self.dense)
+            sides.append(tuple((side - self.kernel + 1) // 2 for side in sides[-1]))
+        return np.array(sides), np.array(self.blocks), self.kernel, np.array(self.dense)
 
     def split(self, rows: Tensor) -> list[Tensor]:
         """Views of the parts, (..., P) -> [(..., *shape)]."""
@@ -227,10 +231,10 @@ def cnn(
     build = partial(build_cnn, tuple(shape), classes, tuple(channels), kernel, pool, tuple(hidden))
     name = f"cnn{tuple(channels)} k{kernel} pool {pool} {tuple(hidden)}"
     model = Model(build, tuple(shape), classes, name=name)
-    if kernel != 5 or not (pool == "each" or len(channels) == 1):
+    if kernel > KERNELS or not (pool == "each" or len(channels) == 1):
         return model
     flat = next(part for named, part, *_ in model.layout if len(part) == 2)[1]
-    return replace(model, dense=(flat, *hidden, classes), blocks=(shape[0], *channels))
+    return replace(model, dense=(flat, *hidden, classes), blocks=(shape[0], *channels), kernel=kernel)
 
 
 def build_vgg19(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:

@@ -73,7 +73,7 @@ class LocalSGD:
     def not_stackable(self) -> str | None:
         """What keeps the stacked backend from doing this work."""
         if not self.model.dense:
-            return f"{self.model.name!r}, which is not a plain perceptron, nor one on blocks of 5x5 convolutions"
+            return f"{self.model.name!r}, which is not a plain perceptron, nor one on blocks of convolution"
         asked = {"Adam": self.optimizer == "adam", "augment": self.augment, "autocast": self.autocast}
         return next((f"with {name}" for name, wanted in asked.items() if wanted), None)
 

@@ -25,13 +25,13 @@ OPTIONS = {
 
 def block(x, w, b):
     """One picture x (in, H, W) through a block: outputs and places of maxima, (out, h, w) each."""
-    (n_in, *side), n_out, lanes = x.shape, len(w), VECTOR // x.element_size()
-    side, sides = np.array(side), [(s - 4) // 2 for s in side]
+    (n_in, *side), n_out, kernel, lanes = x.shape, len(w), w.shape[2], VECTOR // x.element_size()
+    side, sides = np.array(side), [(s - kernel + 1) // 2 for s in side]
     picture = np.zeros(convnet.room(n_in, side, lanes), x.numpy().dtype)
     picture[: x.numel()] = x.flatten()
-    z = np.zeros((n_out, convnet.places(side, lanes)), picture.dtype)
+    z = np.zeros((n_out, convnet.places(side, kernel, lanes)), picture.dtype)
     out, where = np.zeros(n_out * sides[0] * sides[1], picture.dtype), np.zeros((n_out, *sides), np.int8)
-    convnet.block(torch.cat([w.flatten(), b]).numpy(), picture, z, out, where, side)
+    convnet.block(torch.cat([w.flatten(), b]).numpy(), picture, z, out, where, side, kernel)
     return torch.from_numpy(out).view(where.shape), where, picture, side
 
 
@@ -46,9 +46,9 @@ def test_a_block_by_hand():
     assert out.tolist() == [[[28.0]], [[0.0]]]
     assert where.tolist() == [[[0]], [[-1]]]
     runs, druns = np.zeros((10, convnet.RUN), np.float32), np.zeros(10 * convnet.RUN, np.float32)
-    convnet.in_runs(w.flatten().numpy(), runs)
+    convnet.in_runs(w.flatten().numpy(), runs, 5)
     db, dx = np.zeros(2, np.float32), np.zeros_like(picture)
-    convnet.back(picture, np.array([2, 2], np.float32), where, side, runs.ravel(), dx, druns, db, True)
+    convnet.back(picture, np.array([2, 2], np.float32), where, side, 5, runs.ravel(), dx, druns, db, True)
     dw = druns.reshape(2, 5, convnet.RUN)[:, :, :5]
     assert np.array_equal(dw[0], 2 * x[0, :5, :5].numpy())
     assert not dw[1].any()
@@ -58,13 +58,13 @@ def test_a_block_by_hand():
 
 @settings(max_examples=40, deadline=None)
 @given(
-    colours=st.integers(1, 3), channels=st.integers(1, 11), height=st.integers(6, 13), width=st.integers(6, 13),
-    coarse=st.booleans(), dtype=st.sampled_from([torch.float32, torch.float64]),
+    colours=st.integers(1, 3), channels=st.integers(1, 11), height=st.integers(9, 13), width=st.integers(9, 13),
+    kernel=st.integers(1, 8), coarse=st.booleans(), dtype=st.sampled_from([torch.float32, torch.float64]),
 )  # fmt: skip
-def test_a_block_is_pytorchs(colours, channels, height, width, coarse, dtype):
+def test_a_block_is_pytorchs(colours, channels, height, width, kernel, coarse, dtype):
     """`coarse` numbers are small integers: maxima are tied."""
     draw = torch.Generator().manual_seed(10 * channels + 100 * height + width)
-    shapes = (colours, height, width), (channels, colours, 5, 5), (channels,)
+    shapes = (colours, height, width), (channels, colours, kernel, kernel), (channels,)
     x, w, b = (torch.randn(s, generator=draw, dtype=dtype) for s in shapes)
     if coarse:
         x, w, b = x.round().clamp(0, 1), w.round().clamp(0, 1), b.round()
@@ -85,12 +85,12 @@ def test_a_diverged_block_stays_visible(bad):
 @given(
     colours=st.sampled_from([1, 3]), channels=st.lists(st.integers(1, 5), min_size=1, max_size=2),
     hidden=st.lists(st.integers(1, 9), max_size=2), more=st.integers(0, 3), batch=st.integers(1, 6),
-    options=st.sampled_from(sorted(OPTIONS)),
+    options=st.sampled_from(sorted(OPTIONS)), kernel=st.sampled_from([2, 3, 5]),
 )  # fmt: skip
-def test_training_is_the_plain_loops(colours, channels, hidden, more, batch, options):
+def test_training_is_the_plain_loops(colours, channels, hidden, more, batch, options, kernel):
     """Any depth, widths and sides, odd ones too."""
     side = 6 if len(channels) == 1 else 16
-    model = cnn((colours, side + more, side + 2), 3, tuple(channels), 5, "each", tuple(hidden))
+    model = cnn((colours, side + more, side + 2), 3, tuple(channels), kernel, "each", tuple(hidden))
     fed, train = clients((7, 1), model.shape), LocalSGD(model, lr=0.1, batch=batch, epochs=2, **OPTIONS[options])
     theta = starts(model, 2)
     out = replace(train, backend="stacked")(theta, fed, torch.arange(2), 0, 1)
@@ -121,8 +121,10 @@ def test_predictions_are_the_modules(n):
 def test_which_networks_it_takes():
     assert cnn((3, 32, 32), 10, (6, 16), 5, "each", (120, 84)).blocks == (3, 6, 16)
     assert cnn((3, 32, 32), 10, (6, 16), 5, "each", (120, 84)).dense == (400, 120, 84, 10)
+    assert cnn((1, 14, 14), 47, (6, 16), 3, "each", (256,)).kernel == 3
     assert not cnn((1, 28, 28), 10, (32, 64), 3, "last", (128,)).blocks
+    assert not cnn((1, 28, 28), 10, (4,), 9, "each", ()).blocks
     assert not cnn((1, 28, 28), 10, (10, 20), 5, "last", (50,)).blocks
     other = cnn((1, 28, 28), 10, (32, 64), 3, "last", (128,))
-    with pytest.raises(ValueError, match="5x5"):
+    with pytest.raises(ValueError, match="blocks of convolution"):
         LocalSGD(other, lr=0.1, backend="stacked")
