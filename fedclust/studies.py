@@ -4,10 +4,8 @@
 progress)`` and return the tidy record's columns, so that `experiments.sweep` can cache, resume and spread any of them.
 """
 
-import ctypes
 import json
 from collections.abc import Callable, Generator
-from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -27,12 +25,11 @@ from fedclust.memo import Memo
 from fedclust.metrics import clustering, purity
 from fedclust.models import Model
 from fedclust.rng import key, stream
-from fedclust.simulation import finish, play
+from fedclust.simulation import finish, keep_freed_memory, play
 from fedclust.training import LocalSGD
 
 Settings = dict[str, Any]
 Progress = Callable[[int, int], None] | None
-KEPT = {-1: 2**30, -3: 2**25}  # mallopt's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, in bytes
 
 
 def train(settings: Settings, seed: int, checkpoint: str | None = None, progress: Progress = None) -> pd.DataFrame:
@@ -143,12 +140,9 @@ def _federation(data: str, split: str, seed: int) -> Federation:
 
 
 def settle() -> None:
-    """Make this process a worker. Trials are spread over processes: more threads would only fight for the same cores.
-    And memory that a training step frees is kept for the next, where it is the C library's habit to give it back."""
+    """Make this process a worker: trials are spread over processes, more threads would only fight for the cores."""
     torch.set_num_threads(1)
-    with suppress(AttributeError, OSError):  # not glibc's
-        for option, size in KEPT.items():
-            ctypes.CDLL(None).mallopt(option, size)
+    keep_freed_memory()
 
 
 # --- the papers' smaller measurements --------------------------------------------------------------------------------
