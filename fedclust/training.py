@@ -183,7 +183,11 @@ class LocalSGD:
                 np.uint64(key(seed, "noise", t, name)), self.noise(size),
             )  # fmt: skip
 
-        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        if (threads := min(torch.get_num_threads(), len(clients))) == 1:
+            for row, i in zip(out, clients.tolist(), strict=True):
+                one(row, i)
+            return
+        with ThreadPoolExecutor(threads) as pool:
             list(pool.map(one, out, clients.tolist()))
 
 
