@@ -10,7 +10,7 @@ from typing import Any
 import numba
 
 HERE = Path(__file__).parent
-FILES = ("compiled.py", "convnet.py", "normal.py", "perceptron.py")
+FILES = ("compiled.py", "convnet.py", "normal.py", "perceptron.py", "shared.py")
 STAMP = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in FILES)).hexdigest()
 SUMS = frozenset({"reassoc", "contract", "nsz"})  # liberties with sums, none with infinities
 

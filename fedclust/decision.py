@@ -1,19 +1,22 @@
 """Which model suits a client's batch: losses and gradients of every (client, model) pair, without building gradients.
 
-The clients share K models, so a model runs once over all their batches. For a linear layer with inputs a and deltas
+Perceptrons go through compiled code (`fedclust.shared`). For other networks: the clients share K models, so a model
+runs once over all their batches. For a linear layer with inputs a and deltas
 dz = dL/dz (of the client's mean loss), the gradient dz^T a is only looked at through products:
 <dz^T a, V> = sum(dz * (a V^T)) and |dz^T a|^2 = sum((a a^T) * (dz dz^T)). Nothing of size (N, K, P) exists.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.grad import conv2d_weight
 
+from fedclust import shared
 from fedclust.matmul import fast_matmul
-from fedclust.models import Model, values
+from fedclust.models import COMPILED, Model, values
 
 Tap = tuple[nn.Module, Tensor, Tensor]  # a layer, its input, the delta of its output
 CHUNK = 512  # samples at a time: their activations stay in the cache
@@ -21,6 +24,8 @@ CHUNK = 512  # samples at a time: their activations stay in the cache
 
 def losses(model: Model, rows: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
     """Mean loss of every client's batch under every model: (K, P), (N, B, ...), (N, B), (N, B) -> (N, K)."""
+    if compilable(model, rows):
+        return compiled_decisions(model, rows, rows[:0], x, y, mask, 0.0, 0)[0]
     share, out = shares(mask, rows), rows.new_empty(len(x), len(rows))
     with torch.no_grad(), fast_matmul(rows, CHUNK * model.size):
         for k, net in nets(model, rows, range(len(rows))):
@@ -38,12 +43,18 @@ def decisions(
     y: Tensor,
     mask: Tensor,
     margin: Tensor | float = float("inf"),
+    sign: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """loss, <gradient, directions[k]> and |gradient| of every (client, model), (N, K) each.
 
     Without directions only the losses are computed and the others are zero. So are those of a model whose loss is more
     than `margin` (a number, or (N, 1)) above the client's least, and of all models of a client that is left with one.
+
+    If what is sought is the largest margin / 2 * cosine - loss, with the cosine of sign * gradient and direction, say
+    the `sign`, and models may be left out that even a cosine of 1 would not help.
     """
+    if compilable(model, rows):
+        return compiled_decisions(model, rows, rows[:0] if directions is None else directions, x, y, mask, margin, sign)
     if directions is None:
         loss = losses(model, rows, x, y, mask)
         return loss, torch.zeros_like(loss), torch.zeros_like(loss)
@@ -70,6 +81,46 @@ def decisions(
     return loss, dot, square.sqrt()
 
 
+def compilable(model: Model, rows: Tensor) -> bool:
+    return bool(model.dense and not model.blocks and rows.device.type == "cpu" and rows.dtype in COMPILED)
+
+
+def flat(model: Model, x: Tensor, y: Tensor, mask: Tensor, rows: Tensor) -> Tensor:
+    """The images as rows of numbers; they and the labels are checked, since compiled code does not."""
+    model.check(x.flatten(0, 1), y[mask])
+    return x.flatten(2).to(rows).contiguous()
+
+
+def compiled_decisions(
+    model: Model,
+    rows: Tensor,
+    towards: Tensor,
+    x: Tensor,
+    y: Tensor,
+    mask: Tensor,
+    margin: Tensor | float,
+    sign: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`decisions` for perceptrons, an equal share of the clients on each of PyTorch's threads."""
+    out = rows.new_zeros(3, len(x), len(rows))
+    margins = torch.as_tensor(margin).to(rows).expand(len(x), 1)[:, 0].contiguous()
+    given = (flat(model, x, y, mask, rows), y.contiguous(), mask.contiguous(), margins, *out)
+    models = rows.contiguous().numpy(), towards.contiguous().numpy(), *model.geometry
+
+    def work(part: slice) -> None:
+        *batches, margin, loss, dot, square = (each[part].numpy() for each in given)
+        shared.decide(*models, *batches, margin, sign, loss, dot, square)
+
+    each = -(-len(x) // min(torch.get_num_threads(), len(x)))
+    clients = [slice(i, i + each) for i in range(0, len(x), each)]
+    if len(clients) == 1:
+        work(clients[0])
+    else:
+        with ThreadPoolExecutor(len(clients)) as pool:
+            list(pool.map(work, clients))
+    return out[0], out[1], out[2].clamp_min(0).sqrt()
+
+
 def by_client(layer: nn.Module, a: Tensor, dz: Tensor, V: Tensor, v: Tensor | None) -> tuple[Tensor, Tensor]:
     """<gradient, (V, v)> and |gradient|^2 of a layer per client, from inputs and deltas: (n, B, ...) -> (n,), (n,)."""
     if isinstance(layer, nn.Conv2d):  # kernels are small: build them, one client at a time
@@ -88,6 +139,12 @@ def chosen_step(model: Model, rows: Tensor, choice: Tensor, x: Tensor, y: Tensor
     All start from the same model, so that is one step along the clients' mean gradient: one backward per model.
     """
     share, out = shares(mask, rows), rows.clone()
+    if compilable(model, rows):
+        images = flat(model, x, y, mask, rows)
+        for k in choice.unique().tolist():
+            batch = [part[choice == k].numpy() for part in (images, y, mask)]
+            shared.mean_step(rows[k].numpy(), *model.geometry, *batch, lr, out[k].numpy())
+        return out
     with fast_matmul(rows, CHUNK * model.size):
         for k, net in nets(model, rows, choice.unique().tolist()):
             members = (choice == k).nonzero()[:, 0]

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from fedclust.rng import stream
 
@@ -98,23 +97,29 @@ class Model:
         """The values of a module, (P,)."""
         return torch.cat([value.detach().flatten() for value in values(module)])
 
+    def check(self, x: Tensor, y: Tensor | None = None, whose: str = "") -> None:
+        """Images (B, ...) and labels that do not fit are named: compiled code would read past an array."""
+        if x.shape[1:] != self.shape:
+            raise ValueError(f"{whose}images are {tuple(x.shape[1:])}: {self.name!r} takes {self.shape}")
+        if y is not None and not bool(((y >= 0) & (y < self.classes)).all()):
+            raise ValueError(
+                f"{whose}labels are {y.unique().tolist()}: {self.name!r} gives {self.classes} classes, 0 to "
+                f"{self.classes - 1}"
+            )
+
     @torch.no_grad()
     def logits(self, row: Tensor, x: Tensor) -> Tensor:
         """Predictions in evaluation mode, (P,), (B, ...) -> (B, classes)."""
         home, row = row.device, row.to(self.device)
-        if self.blocks and row.device.type == "cpu" and row.dtype in COMPILED:
-            from fedclust.convnet import predict
+        if self.dense and row.device.type == "cpu" and row.dtype in COMPILED:
+            from fedclust import convnet, shared
 
-            if x.shape[1:] != self.shape:
-                raise ValueError(f"images are {tuple(x.shape[1:])}: {self.name!r} takes {self.shape}")
+            self.check(x)
             images, out = x.to(row).flatten(1).contiguous(), row.new_empty(len(x), self.classes)
-            predict(row.detach().contiguous().numpy(), *self.geometry, images.numpy(), out.numpy())
+            predict = convnet.predict if self.blocks else shared.predict
+            if len(x):
+                predict(row.detach().contiguous().numpy(), *self.geometry, images.numpy(), out.numpy())
             return out.to(home)
-        if self.dense and not self.blocks:
-            parts, a = self.split(row), x.to(row).flatten(1)
-            for weight, bias in zip(parts[:-2:2], parts[1:-2:2], strict=True):
-                a = linear(a, weight, bias).relu_()
-            return linear(a, *parts[-2:]).to(home)
         net = self.module(row).eval()
         return torch.cat([net(part.to(row)).to(home) for part in x.split(CHUNK)])
 

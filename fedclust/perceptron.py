@@ -35,7 +35,7 @@ from fedclust.normal import fill
 FEATURES = binding.get_host_cpu_features()
 WIDE = FEATURES.get("avx512f", False)
 VECTOR = 64 if WIDE else 32 if FEATURES.get("avx2", False) else 16  # bytes
-ROWS, VECTORS = (10, 2) if WIDE else (4, 2)  # of the piece of C that fits into the registers
+ROWS, VECTORS = (5, 4) if WIDE else (4, 2)  # of the piece of C that fits into the registers
 
 
 @compiled
@@ -99,10 +99,17 @@ def forward(a, w, z, used, rows, hidden, width):
     """Z += A W, and ReLU in hidden layers."""
     add_product(in_panels(z, w.shape[2]), rows, a[: len(rows), : len(used)], w[:, :, : w.shape[2]], used)
     if hidden:
-        for b in range(len(rows)):
-            for o in range(width):
-                z[b, o] = 0 if z[b, o] < 0 else z[b, o]  # not-a-numbers stay
-            z[b, width] = 1  # the bias's input
+        rectify(z, len(rows), width)
+
+
+@compiled
+def rectify(z, n, width):
+    """ReLU."""
+    zero = z.dtype.type(0)
+    for b in range(n):
+        for o in range(width):
+            z[b, o] = zero if z[b, o] < zero else z[b, o]  # not-a-numbers stay
+        z[b, width] = 1  # the bias's input
 
 
 @compiled
@@ -282,9 +289,10 @@ def spread(w, g):
 @compiled
 def pass_back(above, a, d, n, width):
     """dL/dz = dL/da where a > 0, from dA^T (in, B)"""
+    zero = d.dtype.type(0)
     for b in range(n):
         for i in range(width):
-            d[b, i] = above[i, b] if a[b, i] > 0 else 0
+            d[b, i] = above[i, b] if a[b, i] > zero else zero
 
 
 @compiled
@@ -360,16 +368,38 @@ def add_product(c, to, a, b, of):
             add_piece(c, to, a, b, of, p, low, high - low, min(VECTORS, len(c) - p))  # type: ignore[call-arg]
 
 
+@compiled
+def look_at_product(c, to, a, b, of, seen):
+    """What a b[:, of] = E is to c: seen (2, lanes) += the sums of c[:, to] * E and of E * E, lane by lane."""
+    m = len(to)
+    pieces = (m + ROWS - 1) // ROWS
+    for p in range(0, len(c), VECTORS):
+        for piece in range(pieces):
+            low, high = m * piece // pieces, m * (piece + 1) // pieces
+            size = high - low, min(VECTORS, len(c) - p)
+            look_at_piece(c, to, a, b, of, p, low, *size, seen)  # type: ignore[call-arg]
+
+
 @intrinsic
 def add_piece(typing, c, to, a, b, of, panel, low, rows, vectors):
-    """The same for `vectors` panels from `panel` on and `rows` rows from `low` on, in the compiler's own terms, so that
-    the sums stay in registers. One loop over k for every size that a piece may have."""
+    """The same for `vectors` panels from `panel` on and `rows` rows from `low` on."""
+    return types.void(c, to, a, b, of, panel, low, rows, vectors), sums_of_products(c)
+
+
+@intrinsic
+def look_at_piece(typing, c, to, a, b, of, panel, low, rows, vectors, seen):
+    return types.void(c, to, a, b, of, panel, low, rows, vectors, seen), sums_of_products(c)
+
+
+def sums_of_products(c):
+    """A piece in the compiler's own terms, so that the sums stay in registers. One loop over k for every size that a
+    piece may have."""
     real, size = c.dtype, c.dtype.bitwidth // 8
 
     def generate(target, builder, signature, arguments):
         word, number = ir.IntType(64), target.get_value_type(real)
         vector = ir.VectorType(number, VECTOR // size)
-        nothing = ir.Constant(vector, ir.Undefined)
+        nothing, nought = ir.Constant(vector, ir.Undefined), ir.Constant(vector, [0.0] * (VECTOR // size))
         everywhere = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
         fma = cgutils.get_or_insert_function(
             builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{vector.count}f{real.bitwidth}"
@@ -378,12 +408,14 @@ def add_piece(typing, c, to, a, b, of, panel, low, rows, vectors):
             cgutils.create_struct_proxy(t)(target, builder, x)
             for t, x in zip(signature.args[:5], arguments[:5], strict=True)
         ]
+        seen = [cgutils.create_struct_proxy(t)(target, builder, x)
+                for t, x in zip(signature.args[9:], arguments[9:], strict=True)]  # fmt: skip
         C, TO, A, B, OF = (builder.ptrtoint(array.data, word) for array in arrays)
         c_panel, c_row, _ = cgutils.unpack_tuple(builder, arrays[0].strides, 3)
         a_row, a_column = cgutils.unpack_tuple(builder, arrays[2].strides, 2)
         b_panel, b_row, _ = cgutils.unpack_tuple(builder, arrays[3].strides, 3)
         (length,) = cgutils.unpack_tuple(builder, arrays[4].shape, 1)
-        panel, low, rows, vectors = arguments[5:]
+        panel, low, rows, vectors = arguments[5:9]
 
         def plus(address, stride, times):
             times = ir.Constant(word, times) if isinstance(times, int) else times
@@ -410,7 +442,7 @@ def add_piece(typing, c, to, a, b, of, panel, low, rows, vectors):
                 places = [at(plus(line, c_panel, j), vector) for line in lines for j in range(n)]
                 sums = [cgutils.alloca_once(builder, vector) for _ in places]
                 for place, total in zip(places, sums, strict=True):
-                    builder.store(builder.load(place, align=size), total)
+                    builder.store(nought if seen else builder.load(place, align=size), total)
                 with cgutils.for_range(builder, length) as loop:
                     left, right = plus(A, a_column, loop.index), plus(B, b_row, entry(OF, loop.index))
                     factors = [builder.load(at(plus(right, b_panel, j), vector), align=size) for j in range(n)]
@@ -418,10 +450,21 @@ def add_piece(typing, c, to, a, b, of, panel, low, rows, vectors):
                         one = broadcast(plus(left, a_row, i))
                         for total, factor in zip(sums[i * n :], factors, strict=False):
                             builder.store(builder.call(fma, [one, factor, builder.load(total)]), total)
-                for place, total in zip(places, sums, strict=True):
-                    builder.store(builder.load(total), place, align=size)
+                if seen:
+                    kept = [at(builder.ptrtoint(seen[0].data, word), vector)]
+                    kept.append(builder.gep(kept[0], [word(1)]))
+                    along, long = (builder.load(each, align=size) for each in kept)
+                    for place, total in zip(places, sums, strict=True):
+                        total = builder.load(total)
+                        along = builder.call(fma, [total, builder.load(place, align=size), along])
+                        long = builder.call(fma, [total, total, long])
+                    for each, result in zip(kept, (along, long), strict=True):
+                        builder.store(result, each, align=size)
+                else:
+                    for place, total in zip(places, sums, strict=True):
+                        builder.store(builder.load(total), place, align=size)
                 builder.branch(done)
         builder.position_at_end(done)
         return target.get_dummy_value()
 
-    return types.void(c, to, a, b, of, panel, low, rows, vectors), generate
+    return generate

@@ -166,17 +166,13 @@ class LocalSGD:
         from fedclust import convnet, perceptron
 
         model, lr = self.model, self.lr * self.decay**t
-        work, inputs = convnet.train if model.blocks else perceptron.train, math.prod(model.shape)
+        work = convnet.train if model.blocks else perceptron.train
         out.copy_(theta)
 
         def one(row: Tensor, i: int) -> None:
             size, plan, name = int(fed.mask[i].sum()), self.batches(fed, i, seed, t), int(fed.ids[i])
             x, y = fed.x[i].flatten(1).to(row).contiguous(), fed.y[i].contiguous()
-            if x.shape[1] != inputs or not bool(((y >= 0) & (y < model.classes))[fed.mask[i]].all()):
-                raise ValueError(
-                    f"client {name} has {x.shape[1]} inputs and labels {y[fed.mask[i]].unique().tolist()}: "
-                    f"{model.name!r} takes {inputs} and gives {model.classes} classes, 0 to {model.classes - 1}"
-                )
+            model.check(fed.x[i], y[fed.mask[i]], f"client {name}: ")
             work(
                 row.numpy(), *model.geometry, x.numpy(), y.numpy(), plan.numpy(), lr, float(self.momentum),
                 float(self.weight_decay), float(self.prox), *self.clipping(size),

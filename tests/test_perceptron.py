@@ -68,13 +68,13 @@ def test_labels_that_do_not_fit_are_named(label):
     fed = clients([torch.zeros(4, 1, 2, 2)])
     fed.y[0, 1] = label
     model = mlp((1, 2, 2), 3, (5,))
-    with pytest.raises(ValueError, match=f"client 0 .*{label}"):
+    with pytest.raises(ValueError, match=f"client 0: labels .*{label}"):
         LocalSGD(model, lr=0.1)(model.init(0)[None], fed, torch.tensor([0]), 0, 0)
 
 
 def test_images_that_do_not_fit_are_named():
     model = mlp((1, 3, 3), 3, (5,))
-    with pytest.raises(ValueError, match="client 0 has 4 inputs"):
+    with pytest.raises(ValueError, match=r"client 0: images are \(1, 2, 2\)"):
         LocalSGD(model, lr=0.1)(model.init(0)[None], clients([torch.zeros(4, 1, 2, 2)]), torch.tensor([0]), 0, 0)
 
 

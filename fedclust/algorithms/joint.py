@@ -72,7 +72,8 @@ class Joint(Method):
         x, y, mask = self.batch(fed, seed, t)
         dw = None if before is None or self.lam == 0 else w - before  # Eq. 2  (K, P)
         count = mask.sum(1, keepdim=True)
-        loss, dot, norm = decisions(self.train.model, w, dw, x, y, mask, self.margin(count))  # l.6-7  (N, K) each
+        reach = self.margin(count), self.toward
+        loss, dot, norm = decisions(self.train.model, w, dw, x, y, mask, *reach)  # l.6-7  (N, K) each
         check_finite(loss.isfinite().all(1), fed.ids)
         labels = self.score(loss, dot, norm, dw, count).argmax(1)  # l.10, Eq. 4  (N, K) -> (N,)
         empty = self.k - len(labels.unique())
@@ -96,13 +97,17 @@ class Joint(Method):
         scale = count if self.loss == "sum" else 1  # Eq. 1
         if dw is None:
             return -loss * scale
-        sign = -1 if self.sign == "descent" else 1
-        dot, norm, length = sign * scale * dot, scale * norm, dw.norm(dim=1)  # (N, K), (N, K), (K,)
+        dot, norm, length = self.toward * scale * dot, scale * norm, dw.norm(dim=1)  # (N, K), (N, K), (K,)
         if self.similarity == "cosine":
             similar = dot / (norm * length).clamp_min(1e-30)  # l.8, Eq. 3
         else:
             similar = -(norm**2 + length**2 - 2 * dot).clamp_min(0).sqrt()
         return self.lam * similar - (1 - self.lam) * loss * scale
+
+    @property
+    def toward(self) -> int:
+        """Which way along a model's last step a gradient should point."""
+        return -1 if self.sign == "descent" else 1
 
     def margin(self, count: Tensor) -> Tensor:
         """How much more mean loss than the least no cosine can outweigh, (N, 1): 2 lambda / (1 - lambda), and a little.

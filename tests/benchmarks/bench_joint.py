@@ -1,50 +1,63 @@
-"""Joint's decision step against the plain loop: 80 devices x 4 models, MLP 784-512-128-8, batch 64, one thread.
+"""Joint's decision step against the plain loop: 80 devices x 4 models, MLP 784-512-128-8, batch 64, on MNIST, along a
+real run. With one thread its processor time counts, so that other work on the machine matters little.
 
-OMP_NUM_THREADS=1 python -m tests.benchmarks.bench_joint
+python -m tests.benchmarks.bench_joint [threads]
 """
 
+import statistics
+import sys
 import time
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
+from fedclust import datasets, partition
 from fedclust.algorithms import Joint
 from fedclust.decision import decisions
 from fedclust.models import mlp
-from fedclust.rng import stream
 from fedclust.training import LocalSGD
 from tests.algorithms.test_joint import loop
 
-DEVICES, K, BATCH = 80, 4, 64
+LOOKED_AT = (1, 2, 5, 10, 20, 40, 60)  # iterations; the first, 0, has no gradients to look at
 
 
-def best(work: Callable[[], object], repeat: int = 7) -> float:
-    """Seconds of processor time, so that other work on the machine matters little."""
-    times = []
+def fastest(work: Callable[[], object], repeat: int) -> float:
+    times, clock = [], time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     for _ in range(repeat):
-        start = time.process_time()
+        start = clock()
         work()
-        times.append(time.process_time() - start)
+        times.append(clock() - start)
     return min(times)
 
 
 def main() -> None:
-    torch.set_num_threads(1)
-    g, model = stream(0, "bench"), mlp((1, 28, 28), 8, hidden=(512, 128))
-    x = torch.rand(DEVICES, BATCH, 1, 28, 28, generator=g)
-    y, mask = torch.randint(8, (DEVICES, BATCH), generator=g), torch.ones(DEVICES, BATCH, dtype=torch.bool)
-    rows = torch.stack([model.init(0, k) for k in range(K)])
-    directions = 0.01 * torch.randn(rows.shape, generator=g)
-    args = model, rows, directions, x, y, mask
-    picks = [
-        Joint(LocalSGD(model, lr=0.1), lam=0.2).score(*way(*args), directions, mask.sum(1, keepdim=True)).argmax(1)
-        for way in (decisions, loop)
-    ]
-    fast, slow = best(lambda: decisions(*args)), best(lambda: loop(*args), 3)
-    losses = best(lambda: decisions(model, rows, None, x, y, mask))
-    same = int((picks[0] == picks[1]).sum())
-    print(f"loop {slow:.3f} s, decisions {fast:.3f} s: {slow / fast:.1f}x; losses alone {losses:.3f} s")
-    print(f"same choices: {same} of {DEVICES}")
+    torch.set_num_threads(int(sys.argv[1]) if sys.argv[1:] else 1)
+    data = datasets.load("mnist")
+    fed = partition.class_table(data, partition.TABLES["mnist"], devices=80, relabel=True, seed=0)
+    model = mlp(data.shape, 8, hidden=(512, 128))
+    method = Joint(LocalSGD(model, lr=0.1, batch=64), lam=0.2)
+    state, ratios = method.init(model.init(0), fed, 0), []
+    for t in range(max(LOOKED_AT) + 1):
+        if t in LOOKED_AT:
+            x, y, mask = method.batch(fed, 0, t)
+            count, dw = mask.sum(1, keepdim=True), state.models - state.memory["previous"]
+            given = model, state.models, dw, x, y, mask
+
+            def ours(given: tuple = given, count: Tensor = count) -> tuple[Tensor, ...]:
+                return decisions(*given, method.margin(count), method.toward)
+
+            def plain(given: tuple = given) -> tuple[Tensor, ...]:
+                return loop(*given)
+
+            found, expected = (method.score(*seen, dw, count).argmax(1) for seen in (ours(), plain()))
+            fast, slow = fastest(ours, 5), fastest(plain, 2)
+            ratios.append(slow / fast)
+            print(f"iteration {t}: loop {slow:.3f} s, ours {fast:.3f} s, {slow / fast:.1f}x; "
+                  f"gradients of {int((ours()[2] > 0).sum())} of {found.numel() * 4} pairs; "
+                  f"same choices: {int((found == expected).sum())} of {len(found)}")  # fmt: skip
+        state, _ = method.step(state, fed, 0, t)
+    print(f"median over these iterations: {statistics.median(ratios):.1f}x")
 
 
 if __name__ == "__main__":

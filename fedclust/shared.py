@@ -1,0 +1,341 @@
+"""Perceptrons that clients share: every client's batch under each of K models, compiled, on the sums of `perceptron`.
+
+A batch is laid out once for all models, so that nothing is multiplied where its images show the background u. With
+x = u 1 + v, a few images at a time go forward by the pixels where one of them has v != 0, and a few pixels at a time
+gather their part of a gradient G from the images where one of them has. With the sums over all pixels that is
+
+    x W = v W + u r                              r = 1^T W, (out,)
+    G = v^T dZ + u 1 s^T                         s = sum of dZ over the batch, (out,)
+    <G, D> = <v^T dZ, D> + u s . (1^T D)         |G|^2 = |v^T dZ|^2 + 2 u s . (sum(v)^T dZ) + in u^2 |s|^2
+
+so that of the gradient of a (client, model) pair only small pieces are made, looked at and forgotten.
+"""
+
+import math
+
+import numpy as np
+
+from fedclust.compiled import compiled
+from fedclust.perceptron import (
+    ROWS,
+    VECTOR,
+    VECTORS,
+    add_product,
+    background,
+    before,
+    column_sums,
+    copy,
+    in_panels,
+    load,
+    look_at_product,
+    padded,
+    rectify,
+    softmax,
+    spaces,
+    spread,
+    stretch,
+    visible,
+)
+
+SURELY = 1.001  # above any cosine, however it was rounded
+TOGETHER = 6 * ROWS  # samples in a prediction
+
+
+@compiled
+def decide(rows, towards, widths, x, y, mask, margin, sign, loss, dot, square):
+    """`decision.decisions` for models (K, P), directions (K, P) or none, batches (N, B, in), (N, B), (N, B), margins
+    (N,); the last three, (N, K) each, are filled.
+
+    `sign` tells which cosines are wanted, so that models that cannot win any more are left out; 0: nobody knows.
+    """
+    real, lanes, layers, models, most = rows.dtype.type, VECTOR // rows.itemsize, len(widths) - 1, len(rows), x.shape[1]
+    W, D = all_panels(rows, widths, lanes), all_panels(towards, widths, lanes)  # model j's layer k: W[j * layers + k]
+    A = [a for _ in rows for a in spaces(widths, most, lanes, rows)[0]]  # ... A[j * (layers + 1) + k]
+    T, dZ = all_turned(rows, widths, lanes), spaces(widths, most, lanes, rows)[1]
+    images, pixels = by_images(most, widths[0], rows), by_pixels(most, widths[0], rows)
+    seen, all_rows = np.zeros((2, lanes), rows.dtype), np.arange(widths.max() + most + 1)
+    r, r_towards = [column_sums(W[j * layers]) for j in range(models)], [column_sums(d) for d in D[::layers]]
+    lengths, chosen = [math.sqrt(norm2(towards[j])) for j in range(len(towards))], np.zeros(most, np.int64)
+    for i in range(len(x)):
+        n = by_label(y[i], mask[i], widths[-1], chosen)
+        u = background(x[i, chosen[0]])
+        lay_out(x[i], chosen[:n], u, images)
+        for j in range(models):
+            mine, top = A[j * (layers + 1) :], A[j * (layers + 1) + layers]
+            predict_batch(images, n, u, r[j], W[j * layers :], mine, widths, all_rows)
+            loss[i, j] = mean_loss(top, y[i], chosen[:n], widths[-1])
+        order = ascending(loss[i])
+        reach = loss[i, order[0]] + margin[i]
+        if len(towards) == 0 or models == 1 or not loss[i, order[1]] <= reach:
+            continue
+        used = turn_over(x[i], chosen[:n], u, pixels)
+        for j in order:
+            if not loss[i, j] <= reach:
+                break
+            mine, d = A[j * (layers + 1) :], D[j * layers :]
+            deltas(mine, T[j * layers :], y[i], chosen[:n], widths, all_rows, dZ, 1.0 / n)
+            seen[:] = 0
+            by_parts(d[0], pixels, used, dZ[0], seen)
+            for k in range(1, layers):
+                inputs, to = mine[k][:n, : widths[k] + 1].T, all_rows[: widths[k] + 1]
+                look_at_product(d[k][:, :, :lanes], to, inputs, in_panels(dZ[k], lanes), all_rows[:n], seen)
+            dot[i, j], square[i, j] = seen[0].sum(), seen[1].sum()
+            if u:
+                along, long = of_background(u, dZ[0], images[4], r_towards[j], n, widths[0])
+                dot[i, j] += along
+                square[i, j] += long
+            norms = math.sqrt(max(square[i, j], 0)) * lengths[j]
+            cosine = sign * dot[i, j] / norms if norms > 0 else 0.0
+            if sign:
+                reach = min(reach, loss[i, j] + real(0.5) * margin[i] * (SURELY - cosine))
+
+
+@compiled
+def mean_step(row, widths, x, y, mask, lr, out):
+    """Into `out`, the mean over these clients' batches of their models one step from `row` (P,)."""
+    real, lanes, layers, most = row.dtype.type, VECTOR // row.itemsize, len(widths) - 1, x.shape[1]
+    W, A = load(row, widths, lanes), spaces(widths, most, lanes, row)[0]
+    T, dZ = turned_over(row, widths, lanes), spaces(widths, most, lanes, row)[1]
+    ends, nothing = [w.copy() for w in W], np.zeros((0, lanes), row.dtype)
+    images, pixels = by_images(most, widths[0], row), by_pixels(most, widths[0], row)
+    all_rows, chosen = np.arange(widths.max() + most + 1), np.zeros(most, np.int64)
+    r, drift = column_sums(W[0]), np.zeros(dZ[0].shape[1], row.dtype)
+    for i in range(len(x)):
+        n = by_label(y[i], mask[i], widths[-1], chosen)
+        u = background(x[i, chosen[0]])
+        lay_out(x[i], chosen[:n], u, images)
+        predict_batch(images, n, u, r, W, A, widths, all_rows)
+        deltas(A, T, y[i], chosen[:n], widths, all_rows, dZ, -lr / n / len(x))
+        used = turn_over(x[i], chosen[:n], u, pixels)
+        by_parts(ends[0], pixels, used, dZ[0], nothing)
+        for k in range(1, layers):
+            inputs = A[k][:n, : widths[k] + 1].T
+            into = ends[k][:, :, :lanes]
+            add_product(into, all_rows[: widths[k] + 1], inputs, in_panels(dZ[k], lanes), all_rows[:n])
+        for b in range(n):
+            for o in range(len(drift)):
+                drift[o] += real(u) * dZ[0][b, o]
+    spread(ends[0], drift)
+    for k in range(layers):
+        copy(out[before(widths, k) :], ends[k], widths[k + 1], False)
+
+
+@compiled
+def predict(row, widths, x, out):
+    """Logits of samples x (B, in) into out (B, classes)."""
+    lanes, layers = VECTOR // row.itemsize, len(widths) - 1
+    W, A = load(row, widths, lanes), spaces(widths, TOGETHER, lanes, row)[0]
+    images, r, u = by_images(TOGETHER, widths[0], row), column_sums(W[0]), background(x[0])
+    all_rows = np.arange(widths.max() + TOGETHER + 1)
+    for low in range(0, len(x), TOGETHER):
+        n = min(TOGETHER, len(x) - low)
+        lay_out(x[low : low + n], all_rows[:n], u, images)
+        predict_batch(images, n, u, r, W, A, widths, all_rows)
+        out[low : low + n] = A[layers][:n, : widths[-1]]
+
+
+@compiled
+def all_panels(rows, widths, lanes):
+    return [w for j in range(len(rows)) for w in load(rows[j], widths, lanes)]
+
+
+@compiled
+def all_turned(rows, widths, lanes):
+    return [w for j in range(len(rows)) for w in turned_over(rows[j], widths, lanes)]
+
+
+@compiled
+def turned_over(row, widths, lanes):
+    """W^T of each layer but the first in panels, (panels, out, lanes): those of its inputs."""
+    found = [np.zeros((0, 0, lanes), row.dtype)]
+    for k in range(1, len(widths) - 1):
+        n_in, n_out = widths[k], widths[k + 1]
+        flat = np.zeros((n_out, padded(n_in, lanes)), row.dtype)
+        flat[:, :n_in] = row[before(widths, k) :][: n_out * n_in].reshape(n_out, n_in)
+        found.append(np.ascontiguousarray(in_panels(flat, lanes)))
+    return found
+
+
+@compiled
+def by_label(y, mask, classes, chosen):
+    """The real samples, those of a class side by side: their images are alike. How many there are."""
+    n = 0
+    for label in range(classes):
+        for i in range(len(y)):
+            if mask[i] and y[i] == label:
+                chosen[n] = i
+                n += 1
+    return n
+
+
+@compiled
+def parts(n):
+    return (n + ROWS - 1) // ROWS
+
+
+@compiled
+def by_images(most, n_in, like):
+    """Room for the visible pixels of a few images at a time: values, which, how many; what is seen; sums."""
+    values = np.zeros((parts(most), ROWS, n_in + 1), like.dtype)
+    which = np.zeros((parts(most), n_in + 1), np.int64)
+    return values, which, np.zeros(parts(most), np.int64), np.zeros(n_in, np.bool_), np.zeros(most, like.dtype)
+
+
+@compiled
+def by_pixels(most, n_in, like):
+    """Room for the images that a few pixels at a time are visible in: values, which, how many; which pixels."""
+    many = parts(n_in + 1)
+    values, which = np.zeros((many, ROWS, most), like.dtype), np.zeros((many, most), np.int64)
+    return values, which, np.zeros(many, np.int64), np.zeros(n_in + 1, np.int64), np.zeros(n_in, np.bool_)
+
+
+@compiled
+def lay_out(x, chosen, u, images):
+    values, which, many, seen, above = images
+    n, groups = len(chosen), parts(len(chosen))
+    for g in range(groups):
+        low, high = n * g // groups, n * (g + 1) // groups
+        many[g] = visible(x, chosen[low:high], u, seen, which[g])
+        for b in range(low, high):
+            image, to, total = x[chosen[b]], values[g, b - low], u * 0
+            for j in range(many[g] - 1):
+                to[j] = image[which[g, j]] - u
+                total += to[j]
+            to[many[g] - 1], above[b] = 1, total
+
+
+@compiled
+def turn_over(x, chosen, u, pixels):
+    """The same batch by pixels. How many of these are used, the bias's 1 being the last."""
+    values, which, many, on, seen = pixels
+    used = visible(x, chosen, u, seen, on)
+    groups = parts(used)
+    for g in range(groups):
+        low, high, found = used * g // groups, used * (g + 1) // groups, 0
+        for b in range(len(chosen)):
+            image, there = x[chosen[b]], high == used
+            for j in range(low, min(high, used - 1)):
+                values[g, j - low, found] = image[on[j]] - u
+                there |= image[on[j]] != u
+            if high == used:
+                values[g, high - 1 - low, found] = 1
+            if there:
+                which[g, found] = b
+                found += 1
+        many[g] = found
+    return used
+
+
+@compiled
+def predict_batch(images, n, u, r, W, A, widths, all_rows):
+    """All layers' outputs, into A[1], A[2], ..."""
+    values, which, many, _, _ = images
+    lanes, groups, layers = W[0].shape[2], parts(n), len(widths) - 1
+    for k in range(layers):
+        z, w = A[k + 1], W[k]
+        into = in_panels(z, lanes)
+        if k == 0:
+            for b in range(n):
+                for o in range(len(r)):
+                    z[b, o] = u * r[o]
+            for p in range(0, len(w), VECTORS):  # these panels stay in the cache while all images pass
+                for g in range(groups):
+                    to, of = all_rows[n * g // groups : n * (g + 1) // groups], which[g, : many[g]]
+                    now = slice(p, p + VECTORS)
+                    add_product(into[now], to, values[g, : len(to), : many[g]], w[now, :, :lanes], of)
+        else:
+            z[:n] = 0
+            add_product(into, all_rows[:n], A[k][:n, : widths[k] + 1], w[:, :, :lanes], all_rows[: widths[k] + 1])
+        if k < layers - 1:
+            rectify(z, n, widths[k + 1])
+
+
+@compiled
+def deltas(A, T, y, chosen, widths, all_rows, dZ, share):
+    """dL/dz of every layer, into dZ, for the loss times `share`, from the weights turned over. The logits are lost."""
+    n, layers, lanes, real = len(chosen), len(widths) - 1, T[0].shape[2], T[0].dtype.type
+    for b in range(n):
+        dZ[layers - 1][b] = 0
+        dZ[layers - 1][b, y[chosen[b]]] = 1
+    softmax(A[layers], dZ[layers - 1], n, widths[-1])
+    for b in range(n):
+        stretch(dZ[layers - 1], b, real(share))
+    for k in range(layers - 1, 0, -1):
+        below, above = in_panels(dZ[k - 1], lanes), dZ[k][:n, : widths[k + 1]]
+        dZ[k - 1][:n] = 0
+        add_product(below, all_rows[:n], above, T[k][:, :, :lanes], all_rows[: widths[k + 1]])
+        stop(dZ[k - 1], A[k], n, widths[k])
+
+
+@compiled
+def stop(d, a, n, width):
+    """dL/dz = dL/da where a > 0"""
+    zero = d.dtype.type(0)
+    for b in range(n):
+        for o in range(width):
+            d[b, o] = d[b, o] if a[b, o] > zero else zero
+
+
+@compiled
+def by_parts(c, pixels, used, d, seen):
+    """c += v^T dZ, or, if there is room in `seen`, what v^T dZ is to c."""
+    values, which, many, on, _ = pixels
+    lanes, groups = c.shape[2], parts(used)
+    deltas = in_panels(d, lanes)
+    for p in range(0, len(c), VECTORS):  # these panels of dZ stay in the cache while all pixels pass
+        into, now = c[p : p + VECTORS, :, :lanes], deltas[p : p + VECTORS]
+        for g in range(groups):
+            low, high = used * g // groups, used * (g + 1) // groups
+            turned, of = values[g, : high - low, : many[g]], which[g, : many[g]]
+            if len(seen):
+                look_at_product(into, on[low:high], turned, now, of, seen)
+            else:
+                add_product(into, on[low:high], turned, now, of)
+
+
+@compiled
+def of_background(u, d, above, r_towards, n, n_in):
+    """What the background adds to <G, D> and |G|^2: u s . (1^T D) and 2 u s . (sum(v)^T dZ) + in u^2 |s|^2."""
+    along = long = 0.0
+    for o in range(d.shape[1]):
+        s = weighed = 0.0
+        for b in range(n):
+            s += d[b, o]
+            weighed += above[b] * d[b, o]
+        along += u * s * r_towards[o]
+        long += 2 * u * s * weighed + n_in * u * u * s * s
+    return along, long
+
+
+@compiled
+def mean_loss(z, y, chosen, classes):
+    """Mean cross entropy of logits (B, classes)."""
+    total = 0.0
+    for b in range(len(chosen)):
+        most, mass = z[b, 0], 0.0
+        for c in range(1, classes):
+            most = max(most, z[b, c])
+        for c in range(classes):
+            mass += math.exp(z[b, c] - most)
+        total += math.log(mass) + most - z[b, y[chosen[b]]]
+    return total / len(chosen)
+
+
+@compiled
+def ascending(values):
+    """Their order. Not-a-numbers stay where they were."""
+    order = np.arange(len(values))
+    for i in range(1, len(values)):
+        j = i
+        while j and values[order[j]] < values[order[j - 1]]:
+            order[j], order[j - 1] = order[j - 1], order[j]
+            j -= 1
+    return order
+
+
+@compiled
+def norm2(v):
+    total = 0.0
+    for value in v:
+        total += value * value
+    return total

@@ -1,0 +1,78 @@
+"""Compiled decisions of perceptrons: images with a background, and models that cannot win any more."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedclust import shared
+from fedclust.algorithms import Joint
+from fedclust.decision import chosen_step, decisions
+from fedclust.models import mlp
+from fedclust.training import LocalSGD
+from tests.algorithms.test_joint import loop
+
+
+def batches(n, b, side, background, ink, seed=0):
+    """Images of which a part is one value, of 1 to b real samples each; labels of 3 classes; directions of 3 models."""
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, b, 1, side, side, generator=draw, dtype=torch.float64)
+    x = torch.where(torch.rand(x.shape, generator=draw) < ink, x, background)
+    mask = torch.arange(b) < torch.randint(1, b + 1, (n, 1), generator=draw)
+    return x, torch.randint(3, (n, b), generator=draw), mask
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    side=st.integers(1, 6), hidden=st.lists(st.integers(1, 20), max_size=2), batch=st.integers(1, 2 * shared.ROWS + 1),
+    background=st.sampled_from([0.0, -1.0, 2.5]), ink=st.sampled_from([0.0, 0.1, 0.4, 1.0]),
+    threads=st.sampled_from([1, 3]),
+)  # fmt: skip
+def test_a_background_changes_nothing(side, hidden, batch, background, ink, threads):
+    model = mlp((1, side, side), 3, tuple(hidden))
+    rows = torch.stack([model.init(0, k) for k in range(3)]).double()
+    directions = rows.roll(1, 0)
+    x, y, mask = batches(4, batch, side, background, ink)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        seen = decisions(model, rows, directions, x, y, mask)
+    finally:
+        torch.set_num_threads(before)
+    for fast, slow in zip(seen, loop(model, rows, directions, x, y, mask), strict=True):
+        torch.testing.assert_close(fast, slow, rtol=1e-9, atol=1e-9)
+    choice = torch.tensor([0, 2, 0, 0])
+    ends = chosen_step(model, rows, choice, x, y, mask, lr=0.3)
+    for k in (0, 2):
+        for_k, net = (choice == k).nonzero()[:, 0], model.module(rows[k])
+        losses = [torch.nn.functional.cross_entropy(net(x[i][mask[i]]), y[i][mask[i]]) for i in for_k]
+        torch.stack(losses).mean().backward()
+        step = torch.cat([w.grad.flatten() for w in net.parameters()])
+        torch.testing.assert_close(ends[k], rows[k] - 0.3 * step, rtol=0, atol=1e-9)
+    assert torch.equal(ends[1], rows[1])
+
+
+@pytest.mark.parametrize("n", [0, 1, shared.TOGETHER - 1, shared.TOGETHER, 2 * shared.TOGETHER + 7])
+@pytest.mark.parametrize("background", [0.0, -0.4])
+def test_predictions_are_the_modules(n, background):
+    model, draw = mlp((1, 5, 5), 4, (9, 3)), torch.Generator().manual_seed(n)
+    x = torch.where(torch.rand(n, 1, 5, 5, generator=draw) < 0.3, torch.rand(n, 1, 5, 5, generator=draw), background)
+    row = model.init(0)
+    torch.testing.assert_close(model.logits(row, x), model.module(row).eval()(x).detach())
+    with pytest.raises(ValueError, match=r"images are \(1, 2, 2\)"):
+        model.logits(row, x[..., :2, :2])
+
+
+@pytest.mark.parametrize("sign", ["descent", "printed"])
+@pytest.mark.parametrize("lam", [0.02, 0.2, 0.6, 1.0])
+def test_models_that_cannot_win_are_left_out_and_nobody_chooses_otherwise(lam, sign):
+    model = mlp((1, 4, 4), 3, (8,))
+    rows = torch.stack([model.init(0, k) for k in range(5)]).double() * 2
+    dw, (x, y, mask) = rows.roll(1, 0), batches(40, 6, 4, 0.0, 0.5)
+    method, count = Joint(LocalSGD(model, lr=0.1), k=5, lam=lam, sign=sign), mask.sum(1, keepdim=True)
+    whole = loop(model, rows, dw, x, y, mask)
+    some = decisions(model, rows, dw, x, y, mask, method.margin(count), method.toward)
+    assert torch.equal(method.score(*some, dw, count).argmax(1), method.score(*whole, dw, count).argmax(1))
+    blind = decisions(model, rows, dw, x, y, mask, method.margin(count))
+    looked_at, without_sign = ((each[2] > 0).sum() for each in (some, blind))
+    assert looked_at < without_sign if lam < 1 else looked_at == without_sign == 200
