@@ -17,6 +17,7 @@ from torch.nn.grad import conv2d_weight
 from fedclust import shared
 from fedclust.matmul import fast_matmul
 from fedclust.models import COMPILED, Model, values
+from fedclust.rng import stream
 
 Tap = tuple[nn.Module, Tensor, Tensor]  # a layer, its input, the delta of its output
 CHUNK = 512  # samples at a time: their activations stay in the cache
@@ -25,7 +26,7 @@ CHUNK = 512  # samples at a time: their activations stay in the cache
 def losses(model: Model, rows: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
     """Mean loss of every client's batch under every model: (K, P), (N, B, ...), (N, B), (N, B) -> (N, K)."""
     if compilable(model, rows):
-        return compiled_decisions(model, rows, rows[:0], x, y, mask, 0.0, 0)[0]
+        return compiled_decisions(model, rows, None, x, y, mask, 0.0, 0)[0]
     share, out = shares(mask, rows), rows.new_empty(len(x), len(rows))
     with torch.no_grad(), fast_matmul(rows, CHUNK * model.size):
         for k, net in nets(model, rows, range(len(rows))):
@@ -51,10 +52,10 @@ def decisions(
     than `margin` (a number, or (N, 1)) above the client's least, and of all models of a client that is left with one.
 
     If what is sought is the largest margin / 2 * cosine - loss, with the cosine of sign * gradient and direction, say
-    the `sign`, and models may be left out that even a cosine of 1 would not help.
+    the `sign`: the products of models that cannot have it may then be bounds that are sufficient to see this.
     """
     if compilable(model, rows):
-        return compiled_decisions(model, rows, rows[:0] if directions is None else directions, x, y, mask, margin, sign)
+        return compiled_decisions(model, rows, directions, x, y, mask, margin, sign)
     if directions is None:
         loss = losses(model, rows, x, y, mask)
         return loss, torch.zeros_like(loss), torch.zeros_like(loss)
@@ -94,7 +95,7 @@ def flat(model: Model, x: Tensor, y: Tensor, mask: Tensor, rows: Tensor) -> Tens
 def compiled_decisions(
     model: Model,
     rows: Tensor,
-    towards: Tensor,
+    directions: Tensor | None,
     x: Tensor,
     y: Tensor,
     mask: Tensor,
@@ -105,7 +106,9 @@ def compiled_decisions(
     out = rows.new_zeros(3, len(x), len(rows))
     margins = torch.as_tensor(margin).to(rows).expand(len(x), 1)[:, 0].contiguous()
     given = (flat(model, x, y, mask, rows), y.contiguous(), mask.contiguous(), margins, *out)
-    models = rows.contiguous().numpy(), towards.contiguous().numpy(), *model.geometry
+    towards = rows[:0] if directions is None else directions
+    about = rows, towards, *subspaces(model, towards if sign else rows[:0])
+    models = *(each.contiguous().numpy() for each in about), *model.geometry
 
     def work(part: slice) -> None:
         *batches, margin, loss, dot, square = (each[part].numpy() for each in given)
@@ -119,6 +122,18 @@ def compiled_decisions(
         with ThreadPoolExecutor(len(clients)) as pool:
             list(pool.map(work, clients))
     return out[0], out[1], out[2].clamp_min(0).sqrt()
+
+
+def subspaces(model: Model, directions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Where the first layer's directions D (out, in + 1) mostly lie, biases last: P (K, out, r), orthonormal; (P^T D)^T
+    (K, in + 1, r); how far they are from there, (K,). Any P does; a good one comes from random columns, refined."""
+    width = shared.VECTOR // directions.element_size()
+    weights, biases = model.split(directions)[:2]
+    D = torch.cat([weights, biases[:, :, None]], 2)  # (K, out, in + 1)
+    columns = torch.randn(D.shape[2], width, generator=stream(0, "subspaces")).to(D)
+    P = torch.linalg.qr(D @ (D.mT @ (D @ columns))).Q  # (K, out, min(out, r))
+    P = nn.functional.pad(P, (0, width - P.shape[2]))
+    return P, D.mT @ P, (D - P @ (P.mT @ D)).flatten(1).norm(dim=1)
 
 
 def by_client(layer: nn.Module, a: Tensor, dz: Tensor, V: Tensor, v: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,13 @@ gather their part of a gradient G from the images where one of them has. With th
     <G, D> = <v^T dZ, D> + u s . (1^T D)         |G|^2 = |v^T dZ|^2 + 2 u s . (sum(v)^T dZ) + in u^2 |s|^2
 
 so that of the gradient of a (client, model) pair only small pieces are made, looked at and forgotten.
+
+Where the largest cosine is sought, not even that is done for most pairs. The columns of a direction D of the first
+layer lie almost in the span of a few, P (out, r). For orthonormal P (Cauchy and Schwarz),
+
+    |<G, D> - <P^T G, P^T D>| <= sqrt(|G|^2 - |P^T G|^2) |D - P P^T D|,     P^T G = (dZ P)^T x,
+
+and r is as little as a vector's lanes.
 """
 
 import math
@@ -37,25 +44,31 @@ from fedclust.perceptron import (
     visible,
 )
 
-SURELY = 1.001  # above any cosine, however it was rounded
+ROUNDING = 1e-3  # of a cosine, and more
 TOGETHER = 6 * ROWS  # samples in a prediction
 
 
 @compiled
-def decide(rows, towards, widths, x, y, mask, margin, sign, loss, dot, square):
+def decide(rows, towards, onto, within, beyond, widths, x, y, mask, margin, sign, loss, dot, square):
     """`decision.decisions` for models (K, P), directions (K, P) or none, batches (N, B, in), (N, B), (N, B), margins
     (N,); the last three, (N, K) each, are filled.
 
-    `sign` tells which cosines are wanted, so that models that cannot win any more are left out; 0: nobody knows.
+    With a `sign`, models are looked at roughly first (`onto`, `within`, `beyond` are `decision.subspaces`), then
+    exactly, the most promising before the others, until none is left that can win. The others' dot is what it can be at
+    most.
     """
     real, lanes, layers, models, most = rows.dtype.type, VECTOR // rows.itemsize, len(widths) - 1, len(rows), x.shape[1]
     W, D = all_panels(rows, widths, lanes), all_panels(towards, widths, lanes)  # model j's layer k: W[j * layers + k]
     A = [a for _ in rows for a in spaces(widths, most, lanes, rows)[0]]  # ... A[j * (layers + 1) + k]
-    T, dZ = all_turned(rows, widths, lanes), spaces(widths, most, lanes, rows)[1]
+    dZ = [d for _ in rows for d in spaces(widths, most, lanes, rows)[1]]
+    T, few = all_turned(rows, widths, lanes), np.zeros((most, lanes), rows.dtype)
     images, pixels = by_images(most, widths[0], rows), by_pixels(most, widths[0], rows)
+    across, alike = by_pairs(most, widths[0], lanes, rows)
     seen, all_rows = np.zeros((2, lanes), rows.dtype), np.arange(widths.max() + most + 1)
     r, r_towards = [column_sums(W[j * layers]) for j in range(models)], [column_sums(d) for d in D[::layers]]
+    r_within = [column_sums(within[j : j + 1]) for j in range(len(within))]
     lengths, chosen = [math.sqrt(norm2(towards[j])) for j in range(len(towards))], np.zeros(most, np.int64)
+    others, promise = np.zeros(models), np.zeros(models)
     for i in range(len(x)):
         n = by_label(y[i], mask[i], widths[-1], chosen)
         u = background(x[i, chosen[0]])
@@ -64,30 +77,48 @@ def decide(rows, towards, widths, x, y, mask, margin, sign, loss, dot, square):
             mine, top = A[j * (layers + 1) :], A[j * (layers + 1) + layers]
             predict_batch(images, n, u, r[j], W[j * layers :], mine, widths, all_rows)
             loss[i, j] = mean_loss(top, y[i], chosen[:n], widths[-1])
-        order = ascending(loss[i])
+        order, rough, half = ascending(loss[i]), sign != 0 and margin[i] < math.inf, margin[i] / real(2)
         reach = loss[i, order[0]] + margin[i]
         if len(towards) == 0 or models == 1 or not loss[i, order[1]] <= reach:
             continue
         used = turn_over(x[i], chosen[:n], u, pixels)
+        compare(x[i], chosen[:n], u, images, across, alike, all_rows)
+        promise[:], best = math.inf, math.inf
         for j in order:
             if not loss[i, j] <= reach:
                 break
-            mine, d = A[j * (layers + 1) :], D[j * layers :]
-            deltas(mine, T[j * layers :], y[i], chosen[:n], widths, all_rows, dZ, 1.0 / n)
+            mine, d, delta = A[j * (layers + 1) :], D[j * layers :], dZ[j * layers :]
+            deltas(mine, T[j * layers :], y[i], chosen[:n], widths, all_rows, delta, 1.0 / n)
             seen[:] = 0
-            by_parts(d[0], pixels, used, dZ[0], seen)
             for k in range(1, layers):
                 inputs, to = mine[k][:n, : widths[k] + 1].T, all_rows[: widths[k] + 1]
-                look_at_product(d[k][:, :, :lanes], to, inputs, in_panels(dZ[k], lanes), all_rows[:n], seen)
-            dot[i, j], square[i, j] = seen[0].sum(), seen[1].sum()
-            if u:
-                along, long = of_background(u, dZ[0], images[4], r_towards[j], n, widths[0])
-                dot[i, j] += along
-                square[i, j] += long
-            norms = math.sqrt(max(square[i, j], 0)) * lengths[j]
-            cosine = sign * dot[i, j] / norms if norms > 0 else 0.0
-            if sign:
-                reach = min(reach, loss[i, j] + real(0.5) * margin[i] * (SURELY - cosine))
+                look_at_product(d[k][:, :, :lanes], to, inputs, in_panels(delta[k], lanes), all_rows[:n], seen)
+            others[j], square[i, j] = seen[0].sum(), seen[1].sum()
+            seen[:], first = 0, in_panels(delta[0], lanes)
+            look_at_product(first, all_rows[:n], alike[:n, :n], first, all_rows[:n], seen)
+            size = seen[0].sum()  # |G|^2 = <dZ, (x x^T) dZ>
+            square[i, j] += size
+            promise[j] = loss[i, j]
+            if rough:
+                few[:n] = 0
+                units, basis = all_rows[: widths[1]], onto[j : j + 1, :, :lanes]
+                add_product(in_panels(few, lanes), all_rows[:n], delta[0][:n, : widths[1]], basis, units)  # dZ P
+                along, part = look(within[j : j + 1], pixels, used, few, u, images[4], r_within[j], n, widths[0], seen)
+                along += others[j]
+                around = math.sqrt(max(size - part, 0.0)) * beyond[j]
+                dot[i, j] = along + sign * around
+                promise[j] -= half * (cosine(sign * dot[i, j], square[i, j], lengths[j]) + ROUNDING)
+                least = cosine(sign * along - around, square[i, j], lengths[j])
+                best = min(best, loss[i, j] - half * (least - ROUNDING))
+                reach = min(reach, best + half)
+        for j in ascending(promise):
+            if promise[j] > best or promise[j] == math.inf:
+                break
+            first, delta = D[j * layers], dZ[j * layers]
+            along, _ = look(first, pixels, used, delta, u, images[4], r_towards[j], n, widths[0], seen)
+            dot[i, j] = others[j] + along
+            if rough:
+                best = min(best, loss[i, j] - half * cosine(sign * dot[i, j], square[i, j], lengths[j]))
 
 
 @compiled
@@ -169,30 +200,37 @@ def by_label(y, mask, classes, chosen):
 
 
 @compiled
-def parts(n):
-    return (n + ROWS - 1) // ROWS
+def parts(n, size):
+    return (n + size - 1) // size
 
 
 @compiled
 def by_images(most, n_in, like):
     """Room for the visible pixels of a few images at a time: values, which, how many; what is seen; sums."""
-    values = np.zeros((parts(most), ROWS, n_in + 1), like.dtype)
-    which = np.zeros((parts(most), n_in + 1), np.int64)
-    return values, which, np.zeros(parts(most), np.int64), np.zeros(n_in, np.bool_), np.zeros(most, like.dtype)
+    values = np.zeros((parts(most, ROWS), ROWS, n_in + 1), like.dtype)
+    which = np.zeros((parts(most, ROWS), n_in + 1), np.int64)
+    return values, which, np.zeros(parts(most, ROWS), np.int64), np.zeros(n_in, np.bool_), np.zeros(most, like.dtype)
 
 
 @compiled
 def by_pixels(most, n_in, like):
     """Room for the images that a few pixels at a time are visible in: values, which, how many; which pixels."""
-    many = parts(n_in + 1)
+    many = parts(n_in + 1, ROWS)
     values, which = np.zeros((many, ROWS, most), like.dtype), np.zeros((many, most), np.int64)
     return values, which, np.zeros(many, np.int64), np.zeros(n_in + 1, np.int64), np.zeros(n_in, np.bool_)
 
 
 @compiled
+def by_pairs(most, n_in, lanes, like):
+    """Room for the images side by side, in panels, and for their products."""
+    panels = parts(most, lanes)
+    return np.zeros((panels, n_in + 1, lanes), like.dtype), np.zeros((most, panels * lanes), like.dtype)
+
+
+@compiled
 def lay_out(x, chosen, u, images):
     values, which, many, seen, above = images
-    n, groups = len(chosen), parts(len(chosen))
+    n, groups = len(chosen), parts(len(chosen), ROWS)
     for g in range(groups):
         low, high = n * g // groups, n * (g + 1) // groups
         many[g] = visible(x, chosen[low:high], u, seen, which[g])
@@ -209,7 +247,7 @@ def turn_over(x, chosen, u, pixels):
     """The same batch by pixels. How many of these are used, the bias's 1 being the last."""
     values, which, many, on, seen = pixels
     used = visible(x, chosen, u, seen, on)
-    groups = parts(used)
+    groups = parts(used, ROWS)
     for g in range(groups):
         low, high, found = used * g // groups, used * (g + 1) // groups, 0
         for b in range(len(chosen)):
@@ -230,7 +268,7 @@ def turn_over(x, chosen, u, pixels):
 def predict_batch(images, n, u, r, W, A, widths, all_rows):
     """All layers' outputs, into A[1], A[2], ..."""
     values, which, many, _, _ = images
-    lanes, groups, layers = W[0].shape[2], parts(n), len(widths) - 1
+    lanes, groups, layers = W[0].shape[2], parts(n, ROWS), len(widths) - 1
     for k in range(layers):
         z, w = A[k + 1], W[k]
         into = in_panels(z, lanes)
@@ -280,7 +318,7 @@ def stop(d, a, n, width):
 def by_parts(c, pixels, used, d, seen):
     """c += v^T dZ, or, if there is room in `seen`, what v^T dZ is to c."""
     values, which, many, on, _ = pixels
-    lanes, groups = c.shape[2], parts(used)
+    lanes, groups = c.shape[2], parts(used, ROWS)
     deltas = in_panels(d, lanes)
     for p in range(0, len(c), VECTORS):  # these panels of dZ stay in the cache while all pixels pass
         into, now = c[p : p + VECTORS, :, :lanes], deltas[p : p + VECTORS]
@@ -291,6 +329,42 @@ def by_parts(c, pixels, used, d, seen):
                 look_at_product(into, on[low:high], turned, now, of, seen)
             else:
                 add_product(into, on[low:high], turned, now, of)
+
+
+@compiled
+def look(c, pixels, used, d, u, above, r_c, n, n_in, seen):
+    """<G, c> and |G|^2 of the first layer's gradient G = x^T d."""
+    seen[:] = 0
+    by_parts(c, pixels, used, d, seen)
+    along, long = seen[0].sum(), seen[1].sum()
+    if u:
+        more, longer = of_background(u, d, above, r_c, n, n_in)
+        return along + more, long + longer
+    return along, long
+
+
+@compiled
+def compare(x, chosen, u, images, across, alike, all_rows):
+    """alike = x x^T of the chosen images with a 1 each, (n, n)."""
+    values, which, many, _, above = images
+    n, groups, lanes, n_in = len(chosen), parts(len(chosen), ROWS), across.shape[2], x.shape[1]
+    for b in range(n):
+        image, column = x[chosen[b]], across[b // lanes, :, b % lanes]
+        for i in range(n_in):
+            column[i] = image[i] - u
+        column[n_in] = 1
+    for a in range(n):
+        for b in range(n):
+            alike[a, b] = u * (above[a] + above[b] + n_in * u)
+    for g in range(groups):
+        to, of = all_rows[n * g // groups : n * (g + 1) // groups], which[g, : many[g]]
+        add_product(in_panels(alike, lanes), to, values[g, : len(to), : many[g]], across[:, :, :lanes], of)
+
+
+@compiled
+def cosine(dot, square, length):
+    norms = math.sqrt(max(square, 0.0)) * length
+    return dot / norms if norms > 0 else 0.0
 
 
 @compiled

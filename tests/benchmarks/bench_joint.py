@@ -51,7 +51,7 @@ def main() -> None:
                 return loop(*given)
 
             found, expected = (method.score(*seen, dw, count).argmax(1) for seen in (ours(), plain()))
-            fast, slow = fastest(ours, 5), fastest(plain, 2)
+            fast, slow = fastest(ours, 9), fastest(plain, 3)
             ratios.append(slow / fast)
             print(f"iteration {t}: loop {slow:.3f} s, ours {fast:.3f} s, {slow / fast:.1f}x; "
                   f"gradients of {int((ours()[2] > 0).sum())} of {found.numel() * 4} pairs; "
