@@ -360,24 +360,31 @@ def jolt(v, unit, n_out, key, place, scale):
 @compiled
 def add_product(c, to, a, b, of):
     """c[:, to] += a b[:, of], with c (panels, m, lanes), a (m, k), b (panels, k, lanes), piece by piece."""
-    m = len(to)
-    pieces = (m + ROWS - 1) // ROWS
     for p in range(0, len(c), VECTORS):
-        for piece in range(pieces):
-            low, high = m * piece // pieces, m * (piece + 1) // pieces
-            add_piece(c, to, a, b, of, p, low, high - low, min(VECTORS, len(c) - p))  # type: ignore[call-arg]
+        wide, low = min(VECTORS, len(c) - p), 0
+        while low < len(to):
+            rows = height(len(to) - low, wide)
+            add_piece(c, to, a, b, of, p, low, rows, wide)  # type: ignore[call-arg]
+            low += rows
 
 
 @compiled
 def look_at_product(c, to, a, b, of, seen):
     """What a b[:, of] = E is to c: seen (2, lanes) += the sums of c[:, to] * E and of E * E, lane by lane."""
-    m = len(to)
-    pieces = (m + ROWS - 1) // ROWS
     for p in range(0, len(c), VECTORS):
-        for piece in range(pieces):
-            low, high = m * piece // pieces, m * (piece + 1) // pieces
-            size = high - low, min(VECTORS, len(c) - p)
-            look_at_piece(c, to, a, b, of, p, low, *size, seen)  # type: ignore[call-arg]
+        wide, low = min(VECTORS, len(c) - p), 0
+        while low < len(to):
+            rows = height(len(to) - low, wide)
+            look_at_piece(c, to, a, b, of, p, low, rows, wide, seen)  # type: ignore[call-arg]
+            low += rows
+
+
+@compiled
+def height(left, wide):
+    """Rows of the next piece: narrow pieces are high, and the last ones about the same."""
+    high = ROWS * (VECTORS // wide)
+    pieces = (left + ROWS - 1) // ROWS
+    return high if left >= high else (left + pieces - 1) // pieces
 
 
 @intrinsic
@@ -434,8 +441,8 @@ def sums_of_products(c):
         C, A, B = plus(C, c_panel, panel), plus(A, a_row, low), plus(B, b_panel, panel)
         done = builder.append_basic_block("done")
         which = builder.switch(builder.add(builder.mul(rows, word(VECTORS + 1)), vectors), done)
-        for m in range(1, ROWS + 1):
-            for n in range(1, VECTORS + 1):
+        for n in range(1, VECTORS + 1):
+            for m in sorted({*range(1, ROWS + 1), ROWS * (VECTORS // n)}):  # as `height` gives them
                 which.add_case(word(m * (VECTORS + 1) + n), block := builder.append_basic_block(f"piece{m}x{n}"))
                 builder.position_at_end(block)
                 lines = [plus(C, c_row, entry(plus(TO, word(8), low), i)) for i in range(m)]
