@@ -214,9 +214,11 @@ def attempt(family: list["Job"]) -> list[tuple[str, dict[str, Any]]]:
 def families(jobs: list["Job"]) -> list[list["Job"]]:
     """Trials that start alike go together, the others alone."""
     found: dict[str, list[Job]] = {}
+    first: dict[str, int] = {}
     for job in jobs:
         found.setdefault(digest(start(job.trial)), []).append(job)
-    return sorted(found.values(), key=lambda family: family[0].split)  # a worker keeps the last federations it had
+        first.setdefault(job.split, len(first))
+    return sorted(found.values(), key=lambda family: first[family[0].split])  # a worker keeps the last federations
 
 
 def start(trial: Trial) -> list[Any]:

@@ -123,6 +123,8 @@ splits = {(pr, s): studies.federation(trial("CAFA", s, pr).settings, s) for pr i
 # %%
 report.seeds, first = p.seeds[:1], p.seeds[0]
 shown = trial("CAFA", first, task="weighing", rounds=min(p.inside_rounds, p.rounds))
+plan = [trial(name, s, pr) for s in p.seeds for pr in methods for name in methods[pr]]
+report.sweep([shown, *plan])  # those of the training part too: no worker waits for another
 one = report.sweep([shown]).query("round == round.max()")
 right = one[one.metric == "right"].pivot(index="client", columns="other", values="value")
 shares = one[one.other < 0].pivot(index="client", columns="metric", values="value")[["CBCC", "ABFA", "CAFA"]]
@@ -229,7 +231,7 @@ report.summary("table-extra-few", few, "F1 of the clients taken for IID (IID + o
 
 # %%
 report.seeds, n, printed = p.seeds, p.rounds, paper.printed("table4")
-ran = report.sweep([trial(name, s, pr) for s in p.seeds for pr in methods for name in methods[pr]])
+ran = report.sweep(plan)
 measured, fifths = {}, dict(enumerate(paper.tables["table4"]["columns"], 1))
 windows = {k: slice(n * (k - 1) // 5, n * k // 5) for k in fifths}
 windows |= {"early": slice(max(n // 15, 1)), "after": slice(max(n // 5 - 3, 0), n // 5)}

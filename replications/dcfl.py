@@ -186,8 +186,18 @@ def trial(name, seed, changes, label=None, **tags):
     return Trial(alter(base | {"method": methods[name]}, changes), seed, label or name, tags)
 
 
-main = report.sweep([trial(name, s, {}) for s in p.seeds for name in methods])
-distances = report.sweep([trial("DCFL", s, {"method.distance": k}, k) for s in p.seeds for k in kinds])
+few_clients, open_updates = {"partition.clients": p.clients}, {"train.privacy": None}
+cases = {
+    "static": ("no newcomers, no drift, no privacy", few_clients | open_updates | {"events": {}}),
+    "noiseless": ("newcomers, drift, no privacy", open_updates),
+    "joins": ("newcomers, no drift, privacy", {"events": joins}),
+    "drifts": ("no newcomers, drift, privacy", few_clients | {"events": drifts}),
+}
+plans = {"main": [trial(name, s, {}) for s in p.seeds for name in methods]}
+plans["distances"] = [trial("DCFL", s, {"method.distance": k}, k) for s in p.seeds for k in kinds]
+plans["cases"] = [trial(f, s, cases[c][1], case=c) for s in p.seeds for c in cases for f in federated]
+report.sweep([each for trials in plans.values() for each in trials])  # all at once: no worker waits for another
+main, distances, settings = (report.sweep(trials) for trials in plans.values())
 
 # %% [markdown]
 # ## Figure 4: accuracy by round
@@ -212,14 +222,6 @@ report.compare("table1", table1)
 # themselves; without privacy nothing is clipped, and CFL has the thresholds of its public code.
 
 # %%
-few_clients, open_updates = {"partition.clients": p.clients}, {"train.privacy": None}
-cases = {
-    "static": ("no newcomers, no drift, no privacy", few_clients | open_updates | {"events": {}}),
-    "noiseless": ("newcomers, drift, no privacy", open_updates),
-    "joins": ("newcomers, no drift, privacy", {"events": joins}),
-    "drifts": ("no newcomers, drift, privacy", few_clients | {"events": drifts}),
-}
-settings = report.sweep([trial(f, s, cases[c][1], case=c) for s in p.seeds for c in cases for f in federated])
 mean = {key: plots.by_round(part) for key, part in settings.groupby(["case", "algorithm"], observed=True)}
 drawn = {title: {name: mean[case, name] for name in federated} for case, (title, _) in cases.items()}
 report.figure("fig5", plots.curves(drawn, rows=2, sharex=True, sharey=True))

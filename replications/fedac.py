@@ -119,10 +119,34 @@ def trial(case, label, seed, method=None, *, task="train", **settings):
     return Trial(usual | settings, seed, label, {"case": case}, task)
 
 
+three = ("iid", "two", "four")
 last = {case: p.side_rounds if case == "three" else p.rounds for case in cases}
 grid = [(c, s, m) for c in cases for s in (few if c == "three" else p.seeds) for m in [*methods, "watched"]]
-made = report.sweep([trial(c, m, s, methods.get(m, never), rounds=last[c]) for c, s, m in grid])
-runs = dict(iter(made.groupby(["case", "algorithm"], observed=True)))
+plans = {"runs": [trial(c, m, s, methods.get(m, never), rounds=last[c]) for c, s, m in grid]}
+
+
+def side(name, change, **train):
+    """Shorter runs with four clusters that differ in something."""
+    how = {"rounds": p.side_rounds, "train": local | pace | train}
+    return [trial("four", name, s, change if "kind" in change else fedac | gates | change, **how) for s in few]
+
+
+some, levels = {"5": 5.0, "50": 50.0, "any": 1e9}, (-0.5, 0.0, 0.5)
+plans["map"] = [t for a, v in some.items() for b in levels for t in side(f"{a}, {b}", {"alpha": v * scale, "beta": b})]
+changes = {
+    "theta between pairs of clients": {"reading": "pairwise"},
+    "mean loss in place of the sum": {"loss": "mean", "alpha": p.alpha},
+    f"no split in the first {p.delay} rounds": {"warmup": p.delay},
+    "the same, and no condition on the loss": {"warmup": p.delay, "alpha": 1e9},
+}
+plans["readings"] = [t for name, change in changes.items() for t in side(name, change)]
+plans["readings"] += side("FedProx inside FedAC", {}, prox=p.mu) + side("FedProx alone", fedavg, prox=p.mu)
+ask = {"method": fedac | gates | {"warmup": 0}, "task": "forced", "asked": p.asked}
+plans["forced"] = [trial(case, "forced", s, **ask) for case in ("two", "four") for s in p.seeds]
+how = {"rounds": p.check_rounds, "train": local | whole | {"batch": paper.at("paper")["batch"]}}
+plans["whole"] = [trial(case, "whole", s, never, **how) for case in three for s in few]
+report.sweep([each for trials in plans.values() for each in trials])  # all at once: no worker waits for another
+runs = dict(iter(report.sweep(plans["runs"]).groupby(["case", "algorithm"], observed=True)))
 
 # %% [markdown]
 # ### Figure 2: the clustering process
@@ -199,7 +223,6 @@ report.table("table-extra-results", pd.DataFrame(rows, columns=["", "method", *k
 
 # %%
 watched = {c: splits.conditions(runs[c, "watched"]) for c in cases}
-three = ("iid", "two", "four")
 fig = splits.both({title[c]: watched[c] for c in three}, gates["alpha"], p.beta)
 caption = f"Both conditions in runs that never split, seed {p.seeds[0]}; they hold below the thick lines"
 report.figure("fig-extra-gates", fig, caption)
@@ -242,17 +265,7 @@ Markdown(
 
 # %%
 alphas, betas = (0.05, 0.5, 5, 50, 500), (-0.9, -0.6, -0.3, 0.0, 0.3)
-some, levels = {"5": 5.0, "50": 50.0, "any": 1e9}, (-0.5, 0.0, 0.5)
-
-
-def side(name, change, **train):
-    """Shorter runs with four clusters that differ in something."""
-    how = {"rounds": p.side_rounds, "train": local | pace | train}
-    return [trial("four", name, s, change if "kind" in change else fedac | gates | change, **how) for s in few]
-
-
-trials = [t for a, v in some.items() for b in levels for t in side(f"{a}, {b}", {"alpha": v * scale, "beta": b})]
-grid = report.sweep(trials).groupby("algorithm", observed=True)
+grid = report.sweep(plans["map"]).groupby("algorithm", observed=True)
 ends = {name: plots.by_round(run, "ari").iloc[:, -1].mean() for name, run in grid}
 fig, axes = plots.panels(1, 3, height=2.3)
 splits.waits(axes[:2], {title[c]: watched[c] for c in ("two", "four")}, alphas, betas, scale)
@@ -272,8 +285,7 @@ report.figure("fig-extra-map", fig, f"Sensitivity to both thresholds; ARI: mean 
 # ARI stands beside it, which is 1 at best with two groups, and about a half with four groups in two halves.
 
 # %%
-ask = {"method": fedac | gates | {"warmup": 0}, "task": "forced", "asked": p.asked}
-asked = report.sweep([trial(case, "forced", s, **ask) for case in ("two", "four") for s in p.seeds])
+asked = report.sweep(plans["forced"])
 forced = {(c, what): plots.by_round(part, what) for c, part in asked.groupby("case") for what in ("kept", "ari")}
 drawn = {what: {title[c]: forced[c, what] for c in ("two", "four")} for what in ("kept", "ari")}
 fig = plots.curves(drawn, "", x="round of the forced split", height=2.3, sharey=True)
@@ -343,16 +355,8 @@ Markdown(
 # the paper names as future work.
 
 # %%
-changes = {
-    "theta between pairs of clients": {"reading": "pairwise"},
-    "mean loss in place of the sum": {"loss": "mean", "alpha": p.alpha},
-    f"no split in the first {p.delay} rounds": {"warmup": p.delay},
-    "the same, and no condition on the loss": {"warmup": p.delay, "alpha": 1e9},
-}
-trials = [t for name, change in changes.items() for t in side(name, change)]
-trials += side("FedProx inside FedAC", {}, prox=p.mu) + side("FedProx alone", fedavg, prox=p.mu)
 tried = {f"{m}, as above": runs["four", m].query("round < @p.side_rounds and seed in @few") for m in methods}
-tried |= dict(iter(report.sweep(trials).groupby("algorithm", observed=True)))
+tried |= dict(iter(report.sweep(plans["readings"]).groupby("algorithm", observed=True)))
 frames = {(n, k): plots.by_round(run, k) for n, run in tried.items() for k in ("accuracy", "ari", "clusters")}
 ends = pd.DataFrame({key: frame.iloc[:, -3:].mean(axis=1) for key, frame in frames.items()})
 report.summary("table-extra-readings", ends, f"Four clusters after {p.side_rounds} rounds (mean of the last three)", 2)
@@ -363,8 +367,7 @@ report.summary("table-extra-readings", ends, f"Four clusters after {p.side_round
 # Both quantities in the first rounds at the paper's whole local training, beside those of this tier.
 
 # %%
-how = {"rounds": p.check_rounds, "train": local | whole | {"batch": paper.at("paper")["batch"]}}
-check = report.sweep([trial(case, "whole", s, never, **how) for case in three for s in few]).groupby("case")
+check = report.sweep(plans["whole"]).groupby("case")
 sizes = {title[c]: splits.beside(splits.conditions(part), watched[c], ("all steps", "here")) for c, part in check}
 caption = f"Both conditions in the first rounds; they hold below alpha {gates['alpha']:g} and beta {p.beta:g}"
 report.table("table-extra-size", pd.concat(sizes, names=[""]).reset_index(0), caption)

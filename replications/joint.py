@@ -67,9 +67,10 @@ few, pair, named = p.seeds[: p.panel_seeds], (0.0, p.named_lambda), f"lambda {p.
 # With $\lambda = 0$ this is IFCA, number for number (a test of this package says so). If a cluster is picked by
 # nobody, $K$ random devices are sent to one cluster each.
 #
-# Nothing of size devices x models x parameters is ever built: for a dense layer with inputs $a$ and deltas $\delta$,
-# the products $\langle \delta^\top a, V \rangle = \sum \delta \odot (a V^\top)$ and $|\delta^\top a|^2 = \sum (a
-# a^\top) \odot (\delta \delta^\top)$ need no gradient (`fedclust/decision.py`).
+# Nothing of size devices x models x parameters is ever built. For a dense layer with inputs $a$ and deltas $\delta$,
+# $|\delta^\top a|^2 = \sum (a a^\top) \odot (\delta \delta^\top)$ needs no gradient, and what $\langle \delta^\top a, V
+# \rangle$ can be at most is soon seen, because $V$, a mean of gradients, lies almost within a few directions. Only
+# where that does not decide is it worked out (`fedclust/decision.py`, `fedclust/shared.py`).
 #
 # The score of a clustering is its *purity*: the share of devices that belong to the largest true group of their
 # cluster, $P = \frac{1}{M} \sum_k \max_j |\mathcal M_j^* \cap \mathcal M_k|$. It has a trap: if two true clusters
@@ -130,9 +131,8 @@ def trial(lam, seed, d="MNIST", m="MLP", label=None, **how):
     return fc.experiments.Trial(settings, seed, label or names[lam], tags, "averaged")
 
 
-def run(seeds, lambdas=p.few_lambdas, **how):
-    report.seeds = seeds
-    return report.sweep([trial(lam, s, **how) for s in seeds for lam in lambdas])
+def plan(seeds, lambdas=p.few_lambdas, **how):
+    return [trial(lam, s, **how) for s in seeds for lam in lambdas]
 
 
 # Mean over iterations: a row per seed, a column per method.
@@ -179,7 +179,7 @@ report.figure("fig2", fig)
 # Read off the real modules at the paper's size, with their numbers of parameters; in brackets what the paper prints.
 
 # %%
-at, nets = paper.at("paper"), {}
+at, nets = paper.at("paper", "cuda"), {}  # the whole size
 for d in sets:
     shape, end = ((3, 32, 32), "_cifar") if d == "CIFAR10" else ((1, 28, 28), "")
     size = {"shape": shape, "classes": 40 if d == "EMNIST" else 8}
@@ -194,13 +194,27 @@ report.layers("fig3", nets)
 # Runs that are compared share, seed by seed, the split, the initial models and every mini-batch. Purity and accuracy
 # are measured in every iteration. Intervals are 95 % t-intervals over seeds.
 #
+# All are run here, so that no worker waits for another; each section below takes its own.
+
+# %%
+readings = {"sign": "printed", "loss": "sum", "similarity": "euclidean", "rescue": False, "inits": "perturbed"}
+readings |= {"batch": 2 * p.batch, "relabel": not p.relabel}
+blind, length = ("sign", "loss", "similarity"), p.ablation_iterations  # lambda = 0 does not see these
+grid = [(what, s, lam) for what in readings for s in few for lam in pair if lam or what not in blind]
+plans = {d: plan(few, d=d) for d in reversed(sets) if d != "MNIST"} | {"CNN": plan(few, m="CNN", rounds=p.cnn_iterations)}
+plans["rates"] = [trial(lam, s, lr=r, rounds=p.iterations) for s in few for r in p.lrs for lam in pair]
+plans["MLP"] = plan(p.seeds, p.lambdas, rounds=p.iterations)
+plans["readings"] = [trial(m, s, label=f"{w} = {readings[w]}, {names[m]}", rounds=length, **{w: readings[w]}) for w, s, m in grid]
+report.sweep([each for trials in plans.values() for each in trials])
+
+# %% [markdown]
 # ### First the learning rate
 #
 # IFCA on MNIST with the MLP at each rate. The rule, set beforehand: the headline uses the rate at which IFCA is most
 # accurate in the last iteration.
 
 # %%
-axis = report.sweep([trial(lam, s, lr=r, rounds=p.iterations) for s in few for r in p.lrs for lam in pair])
+report.seeds, axis = few, report.sweep(plans["rates"])
 ends = over(axis, "accuracy", p.iterations - 1, by=["algorithm", "lr"])
 rates = ", ".join(f"{mean:.3f} at {r:g}" for r, mean in ends["IFCA"].mean().items())
 Markdown(f"IFCA's accuracy at the end, by learning rate: {rates}. The headline runs use {p.lr:g}.")
@@ -216,7 +230,7 @@ def lines(record, metric, said=""):
     return plots.race(record, metric, "IFCA", [*names.values()], goal=goals.get(metric), named=named, printed=said)
 
 
-main = run(p.seeds, p.lambdas, rounds=p.iterations)
+report.seeds, main = p.seeds, report.sweep(plans["MLP"])
 for letter, metric, said in (("a", "purity", "99 %"), ("b", "train_loss", ""), ("c", "accuracy", "14 %")):
     report.figure(f"fig4{letter}", lines(main, metric, said), data="mnist")
 
@@ -224,7 +238,7 @@ for letter, metric, said in (("a", "purity", "99 %"), ("b", "train_loss", ""), (
 # ## Figures 4d to 4f: MNIST, CNN
 
 # %%
-cnn = run(few, m="CNN", rounds=p.cnn_iterations)
+report.seeds, cnn = few, report.sweep(plans["CNN"])
 for letter, metric in {"d": "purity", "e": "train_loss", "f": "accuracy"}.items():
     report.figure(f"fig4{letter}", lines(cnn, metric), data="mnist")
 
@@ -234,7 +248,7 @@ for letter, metric in {"d": "purity", "e": "train_loss", "f": "accuracy"}.items(
 # All with the MLP: the text does not say which model these panels show.
 
 # %%
-others = {f"{d}, MLP": run(few, d=d) for d in list(sets)[1:]}
+others = {f"{d}, MLP": report.sweep(plans[d]) for d in list(sets)[1:]}
 for letter, d, said in zip("abc", list(sets)[1:], (98, 21, 97), strict=True):
     report.figure(f"fig5{letter}", lines(others[f"{d}, MLP"], "purity", f"up to {said} %"), data=sets[d][0])
 
@@ -296,12 +310,7 @@ def course(name, record, length, caption):
     report.summary(name, pd.concat(samples, axis=1).swaplevel(axis=1), caption, 2)
 
 
-readings = {"sign": "printed", "loss": "sum", "similarity": "euclidean", "rescue": False, "inits": "perturbed"}
-readings |= {"batch": 2 * p.batch, "relabel": not p.relabel}
-blind, length = ("sign", "loss", "similarity"), p.ablation_iterations  # lambda = 0 does not see these
-grid = [(what, s, lam) for what in readings for s in few for lam in pair if lam or what not in blind]
-runs = [trial(m, s, label=f"{w} = {readings[w]}, {names[m]}", rounds=length, **{w: readings[w]}) for w, s, m in grid]
-read = pd.concat([main[main.lam.isin(pair) & (main["round"] < length)], report.sweep(runs)])
+read = pd.concat([main[main.lam.isin(pair) & (main["round"] < length)], report.sweep(plans["readings"])])
 course("table-extra-readings", read, length, f"Open values read in another way: {length} iterations")
 
 # %% [markdown]
