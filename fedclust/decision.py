@@ -19,6 +19,7 @@ from fedclust.matmul import fast_matmul
 from fedclust.models import COMPILED, Model, values
 from fedclust.rng import stream
 
+Batch = tuple[Tensor, Tensor, Tensor]  # images (N, B, ...), labels (N, B), which are real (N, B)
 Tap = tuple[nn.Module, Tensor, Tensor]  # a layer, its input, the delta of its output
 CHUNK = 512  # samples at a time: their activations stay in the cache
 
@@ -26,7 +27,7 @@ CHUNK = 512  # samples at a time: their activations stay in the cache
 def losses(model: Model, rows: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
     """Mean loss of every client's batch under every model: (K, P), (N, B, ...), (N, B), (N, B) -> (N, K)."""
     if compilable(model, rows):
-        return compiled_decisions(model, rows, None, x, y, mask, 0.0, 0)[0]
+        return compiled_decisions(model, rows, None, (x, y, mask))[0]
     share, out = shares(mask, rows), rows.new_empty(len(x), len(rows))
     with torch.no_grad(), fast_matmul(rows, CHUNK * model.size):
         for k, net in nets(model, rows, range(len(rows))):
@@ -55,7 +56,7 @@ def decisions(
     the `sign`: the products of models that cannot have it may then be bounds that are sufficient to see this.
     """
     if compilable(model, rows):
-        return compiled_decisions(model, rows, directions, x, y, mask, margin, sign)
+        return compiled_decisions(model, rows, directions, (x, y, mask), margin, sign)
     if directions is None:
         loss = losses(model, rows, x, y, mask)
         return loss, torch.zeros_like(loss), torch.zeros_like(loss)
@@ -86,26 +87,21 @@ def compilable(model: Model, rows: Tensor) -> bool:
     return bool(model.dense and not model.blocks and rows.device.type == "cpu" and rows.dtype in COMPILED)
 
 
-def flat(model: Model, x: Tensor, y: Tensor, mask: Tensor, rows: Tensor) -> Tensor:
-    """The images as rows of numbers; they and the labels are checked, since compiled code does not."""
+def plain(model: Model, rows: Tensor, batch: Batch) -> Batch:
+    """Batches as compiled code takes them; images and labels are checked, since it does not."""
+    x, y, mask = batch
     model.check(x.flatten(0, 1), y[mask])
-    return x.flatten(2).to(rows).contiguous()
+    return x.flatten(2).to(rows).contiguous(), y.contiguous(), mask.contiguous()
 
 
 def compiled_decisions(
-    model: Model,
-    rows: Tensor,
-    directions: Tensor | None,
-    x: Tensor,
-    y: Tensor,
-    mask: Tensor,
-    margin: Tensor | float,
-    sign: int,
+    model: Model, rows: Tensor, directions: Tensor | None, batch: Batch, margin: Tensor | float = 0.0, sign: int = 0
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`decisions` for perceptrons, an equal share of the clients on each of PyTorch's threads."""
-    out = rows.new_zeros(3, len(x), len(rows))
-    margins = torch.as_tensor(margin).to(rows).expand(len(x), 1)[:, 0].contiguous()
-    given = (flat(model, x, y, mask, rows), y.contiguous(), mask.contiguous(), margins, *out)
+    n = len(batch[0])
+    out = rows.new_zeros(3, n, len(rows))
+    margins = torch.as_tensor(margin).to(rows).expand(n, 1)[:, 0].contiguous()
+    given = (*plain(model, rows, batch), margins, *out)
     towards = rows[:0] if directions is None else directions
     about = rows, towards, *subspaces(model, towards if sign else rows[:0])
     models = *(each.contiguous().numpy() for each in about), *model.geometry
@@ -114,8 +110,8 @@ def compiled_decisions(
         *batches, margin, loss, dot, square = (each[part].numpy() for each in given)
         shared.decide(*models, *batches, margin, sign, loss, dot, square)
 
-    each = -(-len(x) // min(torch.get_num_threads(), len(x)))
-    clients = [slice(i, i + each) for i in range(0, len(x), each)]
+    each = -(-n // min(torch.get_num_threads(), n))
+    clients = [slice(i, i + each) for i in range(0, n, each)]
     if len(clients) == 1:
         work(clients[0])
     else:
@@ -155,10 +151,10 @@ def chosen_step(model: Model, rows: Tensor, choice: Tensor, x: Tensor, y: Tensor
     """
     share, out = shares(mask, rows), rows.clone()
     if compilable(model, rows):
-        images = flat(model, x, y, mask, rows)
+        batches = plain(model, rows, (x, y, mask))
         for k in choice.unique().tolist():
-            batch = [part[choice == k].numpy() for part in (images, y, mask)]
-            shared.mean_step(rows[k].numpy(), *model.geometry, *batch, lr, out[k].numpy())
+            mine = [part[choice == k].numpy() for part in batches]
+            shared.mean_step(rows[k].numpy(), *model.geometry, *mine, lr, out[k].numpy())
         return out
     with fast_matmul(rows, CHUNK * model.size):
         for k, net in nets(model, rows, choice.unique().tolist()):
