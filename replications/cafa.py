@@ -293,7 +293,9 @@ for ax, pr in zip(axes, methods, strict=True):
     ax.plot([0, 1], (fedavg - fedavg.mean()).T, "o", color=plots.GREY, mfc="none")
     ax.plot([2, 3], (ours - fedavg).T, "o", color=plots.PALETTE[1], mfc="none")
     ax.plot([2.25, 3.25], [100 * gain for gain in claimed], "D", color="black", mfc="white")
-    ax.set(title=pr, xticks=range(4), xticklabels=["FedAvg\nbest", "last fifth", "gain\nbest", "last fifth"])
+    ticks = [f"{what}\n{when}" for what in ("FedAvg alone", "CAFA's gain") for when in ("best", "last fifth")]
+    ax.set(title=f"profile: {pr}", xticks=range(4), xticklabels=ticks)
+axes[0].set_ylabel("points of accuracy")
 report.figure("fig-extra-noise", fig, "FedAvg's seeds around their mean; CAFA's gains; diamonds: the paper's gain")
 
 # %% [markdown]
