@@ -143,9 +143,10 @@ def mean_step(row, widths, x, y, mask, lr, out):
             inputs = A[k][:n, : widths[k] + 1].T
             into = ends[k][:, :, :lanes]
             add_product(into, all_rows[: widths[k] + 1], inputs, in_panels(dZ[k], lanes), all_rows[:n])
+        first = dZ[0]
         for b in range(n):
             for o in range(len(drift)):
-                drift[o] += real(u) * dZ[0][b, o]
+                drift[o] += real(u) * first[b, o]
     spread(ends[0], drift)
     for k in range(layers):
         copy(out[before(widths, k) :], ends[k], widths[k + 1], False)
