@@ -57,6 +57,11 @@ class Report:
         self.runs += [run for run in records.attrs["runs"] if run["identity"] not in known]
         return records
 
+    def sweeps(self, plans: dict[Any, list[Trial]]) -> dict[Any, pd.DataFrame]:
+        """Several at once, so that no worker waits for another."""
+        self.sweep([trial for trials in plans.values() for trial in trials])
+        return {name: self.sweep(trials) for name, trials in plans.items()}
+
     @property
     def source(self) -> str:
         """Tier, seeds, data: stands under every figure and table."""

@@ -123,9 +123,9 @@ splits = {(pr, s): studies.federation(trial("CAFA", s, pr).settings, s) for pr i
 # %%
 report.seeds, first = p.seeds[:1], p.seeds[0]
 shown = trial("CAFA", first, task="weighing", rounds=min(p.inside_rounds, p.rounds))
-plan = [trial(name, s, pr) for s in p.seeds for pr in methods for name in methods[pr]]
-report.sweep([shown, *plan])  # those of the training part too: no worker waits for another
-one = report.sweep([shown]).query("round == round.max()")
+plans = {"inside": [shown], "training": [trial(name, s, pr) for s in p.seeds for pr in methods for name in methods[pr]]}
+one, ran = report.sweeps(plans).values()
+one = one.query("round == round.max()")
 right = one[one.metric == "right"].pivot(index="client", columns="other", values="value")
 shares = one[one.other < 0].pivot(index="client", columns="metric", values="value")[["CBCC", "ABFA", "CAFA"]]
 v = cafa.class_frequencies(splits[p.profile, first])
@@ -169,8 +169,7 @@ report.figure("fig2", plots.curves(drawn, "share of the samples", x="class", sha
 maps = {}
 for pr, how in {"paper": "2-4 classes, random amounts", "code": "1-9 shards"}.items():
     now = base.sample(fed := splits[pr, first], p.fraction, first, 0)
-    rows = [f"{'▸ ' * (i in now)}{i}" for i in range(p.clients)]
-    maps[f"{pr}: {how}"] = (partition.class_counts(fed), rows, range(fed.classes), "class", "client")
+    maps[f"{pr}: {how}"] = (partition.class_counts(fed), [f"{'▸ ' * (i in now)}{i}" for i in range(p.clients)], range(fed.classes), "class", "client")
 report.figure("fig3", plots.heats(maps))
 
 # %% [markdown]
@@ -231,7 +230,6 @@ report.summary("table-extra-few", few, "F1 of the clients taken for IID (IID + o
 
 # %%
 report.seeds, n, printed = p.seeds, p.rounds, paper.printed("table4")
-ran = report.sweep(plan)
 measured, fifths = {}, dict(enumerate(paper.tables["table4"]["columns"], 1))
 windows = {k: slice(n * (k - 1) // 5, n * k // 5) for k in fifths}
 windows |= {"early": slice(max(n // 15, 1)), "after": slice(max(n // 5 - 3, 0), n // 5)}
@@ -242,8 +240,7 @@ for at, frame in curves.items():
 raw = {m: curves[p.profile, m] for m in ("FedAvg", "FedProx", "CAFA")}
 drawn = {"raw": raw, "smoothed": {m: metrics.smoothed(frame, p.smoothing) for m, frame in raw.items()}}
 drawn["fifths (diamonds: the paper)"] = {m: measured[p.profile, m][[*fifths]] for m in raw}
-looks = {m: {"k": k, "ls": "-", "marker": ""} for k, m in enumerate(raw, 1)}
-fig = plots.curves(drawn, "test accuracy", height=2.7, looks=looks)
+fig = plots.curves(drawn, "test accuracy", height=2.7, looks={m: {"k": k, "ls": "-", "marker": ""} for k, m in enumerate(raw, 1)})
 for k, m in enumerate(raw, 1):
     fig.axes[2].plot([*fifths], [printed[m, c] for c in fifths.values()], f"C{k}D:", mfc="white")
 fig.axes[2].set(xlabel="fifth of training")
@@ -294,8 +291,7 @@ for ax, pr in zip(axes, methods, strict=True):
     ax.plot([2, 3], (ours - fedavg).T, "o", color=plots.PALETTE[1], mfc="none")
     ax.plot([2.25, 3.25], [100 * gain for gain in claimed], "D", color="black", mfc="white")
     ticks = [f"{what}\n{when}" for what in ("FedAvg alone", "CAFA's gain") for when in ("best", "last fifth")]
-    ax.set(title=f"profile: {pr}", xticks=range(4), xticklabels=ticks)
-axes[0].set_ylabel("points of accuracy")
+    ax.set(title=f"profile: {pr}", xticks=range(4), xticklabels=ticks, ylabel="points of accuracy" * (pr == "paper"))
 report.figure("fig-extra-noise", fig, "FedAvg's seeds around their mean; CAFA's gains; diamonds: the paper's gain")
 
 # %% [markdown]

@@ -156,14 +156,13 @@ Markdown(markdown(paper.settings_table(p.tier)))
 
 # %%
 n, m = p.clients + len(range(p.join_every, p.rounds, p.join_every)), round(0.8 * p.samples)  # clients, their images
-stand_in = "mnist" if p.data == "emnist" else None
 budget = {"epsilon": p.epsilon, "delta": p.delta, "clip": p.clip}
 noised, dpsgd = {"kind": "UpdateNoise"} | budget, {"kind": "DPSGD", "participations": p.rounds} | budget
 sgd = {name: getattr(p, name) for name in ("lr", "momentum", "decay", "batch", "epochs")} | {"steps": p.steps or None}
 joins = {"start": p.clients, "join_every": p.join_every}
 drifts = {"drift_from": p.drift_from, "drift_every": p.drift_every}
 base = {
-    "data": {"name": p.data, "stand_in": stand_in, "shrink": p.shrink, "mean": [0.5], "std": [0.5]},
+    "data": {"name": p.data, "stand_in": "mnist" if p.data == "emnist" else None, "shrink": p.shrink, "mean": [0.5], "std": [0.5]},
     "partition": {"kind": "dirichlet_rotated", "clients": n, "alpha": p.alpha, "samples": p.samples},
     "model": {"kind": "cnn", "channels": p.channels, "kernel": p.kernel, "hidden": [p.hidden]},
     "train": sgd | {"privacy": {"none": None, "update": noised, "dpsgd": dpsgd}[p.mechanism]},
@@ -196,8 +195,7 @@ cases = {
 plans = {"main": [trial(name, s, {}) for s in p.seeds for name in methods]}
 plans["distances"] = [trial("DCFL", s, {"method.distance": k}, k) for s in p.seeds for k in kinds]
 plans["cases"] = [trial(f, s, cases[c][1], case=c) for s in p.seeds for c in cases for f in federated]
-report.sweep([each for trials in plans.values() for each in trials])  # all at once: no worker waits for another
-main, distances, settings = (report.sweep(trials) for trials in plans.values())
+main, distances, settings = report.sweeps(plans).values()
 
 # %% [markdown]
 # ## Figure 4: accuracy by round

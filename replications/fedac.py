@@ -119,7 +119,6 @@ def trial(case, label, seed, method=None, *, task="train", **settings):
     return Trial(usual | settings, seed, label, {"case": case}, task)
 
 
-three = ("iid", "two", "four")
 last = {case: p.side_rounds if case == "three" else p.rounds for case in cases}
 grid = [(c, s, m) for c in cases for s in (few if c == "three" else p.seeds) for m in [*methods, "watched"]]
 plans = {"runs": [trial(c, m, s, methods.get(m, never), rounds=last[c]) for c, s, m in grid]}
@@ -131,7 +130,7 @@ def side(name, change, **train):
     return [trial("four", name, s, change if "kind" in change else fedac | gates | change, **how) for s in few]
 
 
-some, levels = {"5": 5.0, "50": 50.0, "any": 1e9}, (-0.5, 0.0, 0.5)
+some, levels, three = {"5": 5.0, "50": 50.0, "any": 1e9}, (-0.5, 0.0, 0.5), ("iid", "two", "four")
 plans["map"] = [t for a, v in some.items() for b in levels for t in side(f"{a}, {b}", {"alpha": v * scale, "beta": b})]
 changes = {
     "theta between pairs of clients": {"reading": "pairwise"},
@@ -145,8 +144,8 @@ ask = {"method": fedac | gates | {"warmup": 0}, "task": "forced", "asked": p.ask
 plans["forced"] = [trial(case, "forced", s, **ask) for case in ("two", "four") for s in p.seeds]
 how = {"rounds": p.check_rounds, "train": local | whole | {"batch": paper.at("paper")["batch"]}}
 plans["whole"] = [trial(case, "whole", s, never, **how) for case in three for s in few]
-report.sweep([each for trials in plans.values() for each in trials])  # all at once: no worker waits for another
-runs = dict(iter(report.sweep(plans["runs"]).groupby(["case", "algorithm"], observed=True)))
+ran = report.sweeps(plans)
+runs = dict(iter(ran["runs"].groupby(["case", "algorithm"], observed=True)))
 
 # %% [markdown]
 # ### Figure 2: the clustering process
@@ -265,7 +264,7 @@ Markdown(
 
 # %%
 alphas, betas = (0.05, 0.5, 5, 50, 500), (-0.9, -0.6, -0.3, 0.0, 0.3)
-grid = report.sweep(plans["map"]).groupby("algorithm", observed=True)
+grid = ran["map"].groupby("algorithm", observed=True)
 ends = {name: plots.by_round(run, "ari").iloc[:, -1].mean() for name, run in grid}
 fig, axes = plots.panels(1, 3, height=2.3)
 splits.waits(axes[:2], {title[c]: watched[c] for c in ("two", "four")}, alphas, betas, scale)
@@ -285,8 +284,7 @@ report.figure("fig-extra-map", fig, f"Sensitivity to both thresholds; ARI: mean 
 # ARI stands beside it, which is 1 at best with two groups, and about a half with four groups in two halves.
 
 # %%
-asked = report.sweep(plans["forced"])
-forced = {(c, what): plots.by_round(part, what) for c, part in asked.groupby("case") for what in ("kept", "ari")}
+forced = {(c, what): plots.by_round(part, what) for c, part in ran["forced"].groupby("case") for what in ("kept", "ari")}
 drawn = {what: {title[c]: forced[c, what] for c in ("two", "four")} for what in ("kept", "ari")}
 fig = plots.curves(drawn, "", x="round of the forced split", height=2.3, sharey=True)
 fig.axes[0].set_ylim(0, 1.05)
@@ -356,7 +354,7 @@ Markdown(
 
 # %%
 tried = {f"{m}, as above": runs["four", m].query("round < @p.side_rounds and seed in @few") for m in methods}
-tried |= dict(iter(report.sweep(plans["readings"]).groupby("algorithm", observed=True)))
+tried |= dict(iter(ran["readings"].groupby("algorithm", observed=True)))
 frames = {(n, k): plots.by_round(run, k) for n, run in tried.items() for k in ("accuracy", "ari", "clusters")}
 ends = pd.DataFrame({key: frame.iloc[:, -3:].mean(axis=1) for key, frame in frames.items()})
 report.summary("table-extra-readings", ends, f"Four clusters after {p.side_rounds} rounds (mean of the last three)", 2)
@@ -367,8 +365,7 @@ report.summary("table-extra-readings", ends, f"Four clusters after {p.side_round
 # Both quantities in the first rounds at the paper's whole local training, beside those of this tier.
 
 # %%
-check = report.sweep(plans["whole"]).groupby("case")
-sizes = {title[c]: splits.beside(splits.conditions(part), watched[c], ("all steps", "here")) for c, part in check}
+sizes = {title[c]: splits.beside(splits.conditions(part), watched[c], ("all steps", "here")) for c, part in ran["whole"].groupby("case")}
 caption = f"Both conditions in the first rounds; they hold below alpha {gates['alpha']:g} and beta {p.beta:g}"
 report.table("table-extra-size", pd.concat(sizes, names=[""]).reset_index(0), caption)
 

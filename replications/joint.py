@@ -162,8 +162,7 @@ report.figure("fig1", plots.choices(joint, fed, p.seeds[0], p.shown))
 # as a quarter of what there is.
 
 # %%
-fig, axes = plots.panels(3, 1, height=1.85)
-common = []
+(fig, axes), common = plots.panels(3, 1, height=1.85), []
 for ax, d in zip(axes, ("MNIST", "FashionMNIST", "CIFAR10"), strict=True):
     whole = {"data": source(d, 4), "partition": split(d, 0, devices=80, relabel=False)}
     report.uses(whole)
@@ -197,15 +196,14 @@ report.layers("fig3", nets)
 # All are run here, so that no worker waits for another; each section below takes its own.
 
 # %%
-readings = {"sign": "printed", "loss": "sum", "similarity": "euclidean", "rescue": False, "inits": "perturbed"}
-readings |= {"batch": 2 * p.batch, "relabel": not p.relabel}
+readings = {"sign": "printed", "loss": "sum", "similarity": "euclidean", "rescue": False, "inits": "perturbed", "batch": 2 * p.batch, "relabel": not p.relabel}
 blind, length = ("sign", "loss", "similarity"), p.ablation_iterations  # lambda = 0 does not see these
 grid = [(what, s, lam) for what in readings for s in few for lam in pair if lam or what not in blind]
 plans = {d: plan(few, d=d) for d in reversed(sets) if d != "MNIST"} | {"CNN": plan(few, m="CNN", rounds=p.cnn_iterations)}
 plans["rates"] = [trial(lam, s, lr=r, rounds=p.iterations) for s in few for r in p.lrs for lam in pair]
 plans["MLP"] = plan(p.seeds, p.lambdas, rounds=p.iterations)
 plans["readings"] = [trial(m, s, label=f"{w} = {readings[w]}, {names[m]}", rounds=length, **{w: readings[w]}) for w, s, m in grid]
-report.sweep([each for trials in plans.values() for each in trials])
+ran = report.sweeps(plans)
 
 # %% [markdown]
 # ### First the learning rate
@@ -214,7 +212,7 @@ report.sweep([each for trials in plans.values() for each in trials])
 # accurate in the last iteration.
 
 # %%
-report.seeds, axis = few, report.sweep(plans["rates"])
+report.seeds, axis = few, ran["rates"]
 ends = over(axis, "accuracy", p.iterations - 1, by=["algorithm", "lr"])
 rates = ", ".join(f"{mean:.3f} at {r:g}" for r, mean in ends["IFCA"].mean().items())
 Markdown(f"IFCA's accuracy at the end, by learning rate: {rates}. The headline runs use {p.lr:g}.")
@@ -230,7 +228,7 @@ def lines(record, metric, said=""):
     return plots.race(record, metric, "IFCA", [*names.values()], goal=goals.get(metric), named=named, printed=said)
 
 
-report.seeds, main = p.seeds, report.sweep(plans["MLP"])
+report.seeds, main = p.seeds, ran["MLP"]
 for letter, metric, said in (("a", "purity", "99 %"), ("b", "train_loss", ""), ("c", "accuracy", "14 %")):
     report.figure(f"fig4{letter}", lines(main, metric, said), data="mnist")
 
@@ -238,7 +236,7 @@ for letter, metric, said in (("a", "purity", "99 %"), ("b", "train_loss", ""), (
 # ## Figures 4d to 4f: MNIST, CNN
 
 # %%
-report.seeds, cnn = few, report.sweep(plans["CNN"])
+report.seeds, cnn = few, ran["CNN"]
 for letter, metric in {"d": "purity", "e": "train_loss", "f": "accuracy"}.items():
     report.figure(f"fig4{letter}", lines(cnn, metric), data="mnist")
 
@@ -248,7 +246,7 @@ for letter, metric in {"d": "purity", "e": "train_loss", "f": "accuracy"}.items(
 # All with the MLP: the text does not say which model these panels show.
 
 # %%
-others = {f"{d}, MLP": report.sweep(plans[d]) for d in list(sets)[1:]}
+others = {f"{d}, MLP": ran[d] for d in list(sets)[1:]}
 for letter, d, said in zip("abc", list(sets)[1:], (98, 21, 97), strict=True):
     report.figure(f"fig5{letter}", lines(others[f"{d}, MLP"], "purity", f"up to {said} %"), data=sets[d][0])
 
@@ -263,8 +261,7 @@ for letter, d, said in zip("abc", list(sets)[1:], (98, 21, 97), strict=True):
 # those of the next section.
 
 # %%
-rates = {f"MNIST, MLP, rate {r:g}": part for r, part in axis.groupby("lr")}
-panels = {"MNIST, MLP": main, "MNIST, CNN": cnn} | others | rates
+panels = {"MNIST, MLP": main, "MNIST, CNN": cnn} | others | {f"MNIST, MLP, rate {r:g}": part for r, part in axis.groupby("lr")}
 report.seeds, saved, there = p.seeds, {}, {}
 for panel, metric in [(panel, metric) for panel in panels for metric in goals]:
     asked = panels[panel], metric, goals[metric]
@@ -310,7 +307,7 @@ def course(name, record, length, caption):
     report.summary(name, pd.concat(samples, axis=1).swaplevel(axis=1), caption, 2)
 
 
-read = pd.concat([main[main.lam.isin(pair) & (main["round"] < length)], report.sweep(plans["readings"])])
+read = pd.concat([main[main.lam.isin(pair) & (main["round"] < length)], ran["readings"]])
 course("table-extra-readings", read, length, f"Open values read in another way: {length} iterations")
 
 # %% [markdown]

@@ -286,10 +286,8 @@ rivals["affinity propagation"] = {"kind": "AffinityPropagation"} | slow
 rivals["k-means, k = 10"] = {"kind": "KMeans", "n_clusters": 10, "n_init": 10, "random_state": 0}
 how, stands = {"train": alone, "estimators": rivals, "epochs": 1, "task": "alone", "poisoned": p.poisoned}, {}
 plans = {a: [trial("", s, attack=a, **how) for s in p.seeds] for a in (None, "noise", "flip", "labels")}
-report.sweep([each for trials in plans.values() for each in trials])  # all at once: no worker waits for another
-for a, trials in plans.items():
-    attacked = report.sweep(trials).query("metric in ('ari', 'apart')")
-    for (rival, what), part in attacked.groupby(["algorithm", "metric"]):
+for a, attacked in report.sweeps(plans).items():
+    for (rival, what), part in attacked.query("metric in ('ari', 'apart')").groupby(["algorithm", "metric"]):
         stands[rival, f"{what}: {a or 'nobody malicious'}"] = part.set_index("seed").value
 measures |= {f"apart_{a}": stands[f"OPTICS, xi {p.xi_first:g}", f"apart: {a}"] for a in ("noise", "flip", "labels")}
 verdicts = report.judge(pd.DataFrame(measures).rename(columns=lambda name: name.lower().replace("-", "")))
