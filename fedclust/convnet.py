@@ -207,7 +207,7 @@ def shifted(x, many, lanes):
 @compiled
 def block(row, x, z, out, where, side, kernel):
     """Convolution, 2x2 maximum and its places, ReLU: a picture x (in * H * W + room,) -> out (out * h * w + ...,)."""
-    (n_out, total), (high, wide), lanes = z.shape, where.shape[1:], VECTOR // x.itemsize
+    (n_out, total), lanes = z.shape, VECTOR // x.itemsize
     n_in = (len(x) - RUN - 2 * lanes) // (side[0] * side[1])
     w, b = kernels(row, n_out, n_in, kernel)
     of, j = np.empty(w.shape[1], np.int64), 0
@@ -217,13 +217,11 @@ def block(row, x, z, out, where, side, kernel):
                 of[j] = (c * side[0] + p) * side[1] + q
                 j += 1
     for o in range(n_out):
-        z[o] = b[o]
+        for p in range(total):
+            z[o, p] = b[o]
     into = z.reshape(n_out, total // lanes, lanes).transpose(1, 0, 2)
     add_product(into, np.arange(n_out), w[:, : len(of)], shifted(x, total // lanes, lanes), of)
-    high_z = side[0] - kernel + 1
-    for o in range(n_out):
-        to = out[o * high * wide : (o + 1) * high * wide].reshape(high, wide)
-        maximum(z[o, : high_z * side[1]].reshape(high_z, side[1]), to, where[o])
+    maximum(z, side[1], out, where)
 
 
 @compiled
@@ -236,19 +234,22 @@ def norm2(a, width):
 
 
 @compiled
-def maximum(z, out, place):
-    """Maxima of 2x2 numbers and their places: 0 1 above, 2 3 below, -1 where ReLU stops them."""
-    for i in range(out.shape[0]):
-        for j in range(out.shape[1]):
-            a, b, c, d = z[2 * i, 2 * j], z[2 * i, 2 * j + 1], z[2 * i + 1, 2 * j], z[2 * i + 1, 2 * j + 1]
-            right = (b > a) | (b != b)  # not-a-number is larger than any
-            most, which = (b if right else a), (1 if right else 0)
-            right = (d > c) | (d != d)
-            other, where = (d if right else c), (3 if right else 2)
-            below = (other > most) | (other != other)
-            most, which = (other if below else most), (where if below else which)
-            out[i, j] = 0 if most <= 0 else most
-            place[i, j] = -1 if most <= 0 else which
+def maximum(z, width, out, place):
+    """Maxima of 2x2 numbers, in lines of `width`, and their places: 0 1 above, 2 3 below, -1 where ReLU stops them."""
+    n_out, high, wide = place.shape
+    for o in range(n_out):
+        for i in range(high):
+            for j in range(wide):
+                at = 2 * i * width + 2 * j
+                a, b, c, d = z[o, at], z[o, at + 1], z[o, at + width], z[o, at + width + 1]
+                right = (b > a) | (b != b)  # not-a-number is larger than any
+                most, which = (b if right else a), (1 if right else 0)
+                right = (d > c) | (d != d)
+                other, where = (d if right else c), (3 if right else 2)
+                below = (other > most) | (other != other)
+                most, which = (other if below else most), (where if below else which)
+                out[(o * high + i) * wide + j] = 0 if most <= 0 else most
+                place[o, i, j] = -1 if most <= 0 else which
 
 
 @compiled
