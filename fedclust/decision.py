@@ -16,7 +16,7 @@ from torch.nn.grad import conv2d_weight
 
 from fedclust import shared
 from fedclust.matmul import fast_matmul
-from fedclust.models import COMPILED, Model, values
+from fedclust.models import Model, values
 from fedclust.rng import stream
 
 Batch = tuple[Tensor, Tensor, Tensor]  # images (N, B, ...), labels (N, B), which are real (N, B)
@@ -84,7 +84,7 @@ def decisions(
 
 
 def compilable(model: Model, rows: Tensor) -> bool:
-    return bool(model.dense and not model.blocks and rows.device.type == "cpu" and rows.dtype in COMPILED)
+    return not model.blocks and model.compiled(rows)
 
 
 def plain(model: Model, rows: Tensor, batch: Batch) -> Batch:
@@ -149,13 +149,14 @@ def chosen_step(model: Model, rows: Tensor, choice: Tensor, x: Tensor, y: Tensor
 
     All start from the same model, so that is one step along the clients' mean gradient: one backward per model.
     """
-    share, out = shares(mask, rows), rows.clone()
+    out = rows.clone()
     if compilable(model, rows):
         batches = plain(model, rows, (x, y, mask))
         for k in choice.unique().tolist():
             mine = [part[choice == k].numpy() for part in batches]
             shared.mean_step(rows[k].numpy(), *model.geometry, *mine, lr, out[k].numpy())
         return out
+    share = shares(mask, rows)
     with fast_matmul(rows, CHUNK * model.size):
         for k, net in nets(model, rows, choice.unique().tolist()):
             members = (choice == k).nonzero()[:, 0]

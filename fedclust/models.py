@@ -97,6 +97,10 @@ class Model:
         """The values of a module, (P,)."""
         return torch.cat([value.detach().flatten() for value in values(module)])
 
+    def compiled(self, rows: Tensor) -> bool:
+        """Whether compiled code predicts with these rows."""
+        return bool(self.dense) and rows.device.type == "cpu" and rows.dtype in COMPILED
+
     def check(self, x: Tensor, y: Tensor | None = None, whose: str = "") -> None:
         """Images (B, ...) and labels that do not fit are named: compiled code would read past an array."""
         if x.shape[1:] != self.shape:
@@ -111,7 +115,7 @@ class Model:
     def logits(self, row: Tensor, x: Tensor) -> Tensor:
         """Predictions in evaluation mode, (P,), (B, ...) -> (B, classes)."""
         home, row = row.device, row.to(self.device)
-        if self.dense and row.device.type == "cpu" and row.dtype in COMPILED:
+        if self.compiled(row):
             from fedclust import convnet, shared
 
             self.check(x)
