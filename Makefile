@@ -9,6 +9,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+COMPILED := $(VENV)/.compiled
 
 ##@ Set-up and checks
 
@@ -25,7 +26,7 @@ setup: $(READY) ## make .venv with the pinned packages (other targets do this by
 $(READY): pyproject.toml requirements.lock fedclust/_torchvision.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedclust needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -r requirements.lock
+	$(BIN)/python -m pip install --no-compile -r requirements.lock
 	$(BIN)/python -m pip install --no-deps --no-build-isolation -e .
 	@site=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	if ! $(BIN)/python -c 'import torchvision' 2> /dev/null; then \
@@ -33,6 +34,11 @@ $(READY): pyproject.toml requirements.lock fedclust/_torchvision.py
 		echo 'import torchvision_schemas' > "$$site/torchvision_schemas.pth"; \
 		$(BIN)/python -c 'import torchvision'; \
 	fi
+	@touch $@
+
+# Once, on two cores: else every process that needs something compiled compiles it, often several the same at a time.
+$(COMPILED): $(READY) $(addprefix fedclust/,compiled.py convnet.py normal.py perceptron.py shared.py)
+	OMP_NUM_THREADS=1 $(BIN)/fedclust compile
 	@touch $@
 
 lint: $(READY) ## ruff and mypy
@@ -43,10 +49,10 @@ format: $(READY) ## let ruff lay out the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-test: $(READY) ## all tests, two at a time
+test: $(COMPILED) ## all tests, two at a time
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-bench: $(READY) ## speed, as ratios to the plain PyTorch loop
+bench: $(COMPILED) ## speed, as ratios to the plain PyTorch loop
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -o addopts= -o python_files='bench_*.py' tests/benchmarks -s
 
 bench-peers: $(READY) ## beside other simulators, each in an environment of its own: an hour (ARGS="--help")
@@ -55,11 +61,11 @@ bench-peers: $(READY) ## beside other simulators, each in an environment of its 
 data: $(READY) ## fetch and check the real data sets
 	$(BIN)/fedclust data
 
-faults: $(READY) ## kill -9 the whole replication KILLS=20 times: same numbers in the end (KEYS=dcfl,ocfl for some papers)
+faults: $(COMPILED) ## kill -9 the whole replication KILLS=20 times: same numbers in the end (KEYS=dcfl,ocfl for some papers)
 	KILLS=$(or $(KILLS),20) KEYS=$(or $(KEYS),all) $(BIN)/python -m pytest tests/faults
 
 clean: ## remove what is made, but not .venv and not the data
-	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(COMPILED) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 ##@ Papers (make dcfl, ocfl, fedac, joint or cafa: one of them; ARGS="-p epsilon 5" changes a value and goes to build/)
@@ -74,14 +80,17 @@ endif
 OPTIONS = --tier $(TIER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS)) \
 	$(if $(BACKEND),--backend $(BACKEND)) $(ARGS)
 
+# Two notebooks at a time, so that one trains while the other draws; together they train as many trials as one alone would.
+TOGETHER = --no-print-directory --keep-going --jobs=2
+
 .PHONY: replicate-all $(PAPERS) smoke report site figures verify notebooks new-paper
 
-replicate-all: $(READY) ## every paper: data, notebooks, scoreboard (TIER=smoke|quick|paper SEEDS=5 JOBS=2 BACKEND=ray)
+replicate-all: $(COMPILED) ## every paper: data, notebooks, scoreboard (TIER=smoke|quick|paper SEEDS=5 JOBS=2 BACKEND=ray)
 	@[ $(TIER) = smoke ] || $(BIN)/fedclust data || echo 'Papers whose data are missing use a stand-in, and say so.'
-	$(BIN)/fedclust replicate all $(OPTIONS)
+	FEDCLUST_SLOTS=$(or $(JOBS),2) $(MAKE) $(TOGETHER) $(PAPERS)
 	@[ $(TIER) = smoke ] || $(BIN)/fedclust report --tier $(TIER)
 
-$(PAPERS): $(READY)
+$(PAPERS): $(COMPILED)
 	$(BIN)/fedclust replicate $@ $(OPTIONS)
 
 smoke: $(READY) ## every notebook in seconds, on stand-in data, as the tests do
@@ -97,9 +106,9 @@ SHIPPED = $(patsubst figures/$(TIER)/%/records,%,$(wildcard figures/$(TIER)/*/re
 
 figures: $(READY) ## redraw what has shipped records from them, without training: make figures TIER=paper
 	@[ "$(SHIPPED)" ] || { echo 'no records are shipped at TIER=$(TIER)'; exit 2; }
-	FEDCLUST_SHIPPED=use $(BIN)/fedclust replicate $(SHIPPED) $(OPTIONS)
+	FEDCLUST_SHIPPED=use FEDCLUST_SLOTS=$(or $(JOBS),2) $(MAKE) $(TOGETHER) $(SHIPPED)
 
-verify: $(READY) ## train some of the shipped trials again and compare
+verify: $(COMPILED) ## train some of the shipped trials again and compare
 	$(BIN)/fedclust verify --tier $(TIER)
 
 notebooks: $(READY) ## bring replications/*.ipynb in step with replications/*.py

@@ -1,4 +1,4 @@
-"""The command line: fedclust data | list | replicate | report | site | verify | notebooks | doctor."""
+"""The command line: fedclust data | list | replicate | report | site | verify | notebooks | compile | doctor."""
 
 import argparse
 import ast
@@ -61,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     add("--tier", choices=TIERS[1:], default="quick")
     add("--trials", type=int, default=2, help="how many of each paper")
     command(notebooks, "bring the clean .ipynb pairs in step with replications/*.py")
+    command(compile_, "compile now what would be compiled when it is first needed")
     command(doctor, "what works on this machine and what is missing")
     return top
 
@@ -211,6 +212,22 @@ def notebooks(args: argparse.Namespace) -> int:
 
     for key in books.keys():  # noqa: SIM118  a module
         print(os.path.relpath(books.pair(key)))
+    return 0
+
+
+def compile_(args: argparse.Namespace) -> int:
+    import tempfile
+
+    from fedclust.experiments import Trial, sweep
+
+    started, data = time.monotonic(), {"name": "glyphs", "n": 60, "n_test": 20}
+    few = {"data": data, "partition": {"kind": "iid", "clients": 4}, "train": {"lr": 0.1}, "rounds": 2}
+    perceptron, convolutions = {"kind": "mlp", "hidden": [8]}, {"kind": "cnn", "channels": [2, 2], "hidden": [8]}
+    kinds = (("Joint", perceptron), ("FedAvg", perceptron), ("FedAvg", convolutions))
+    trials = [Trial(few | {"method": {"kind": kind}, "model": model}, seed=0) for kind, model in kinds]
+    with tempfile.TemporaryDirectory() as folder:
+        sweep(trials, folder=folder)
+    print(f"compiled in {time.monotonic() - started:.0f} s")
     return 0
 
 

@@ -36,8 +36,10 @@ from fedclust.perceptron import (
     before,
     copy,
     forward,
+    in_panels,
     load,
     pass_back,
+    put,
     real_ones,
     softmax,
     spaces,
@@ -78,7 +80,7 @@ def train(
         dZ[-1][:] = 0
         for i in range(n):
             dZ[-1][i, y[chosen[i]]] = 1
-            X[0][i, : x.shape[1]] = x[chosen[i]]
+            put(x[chosen[i]], X[0][i])
             for k in range(blocks):
                 out = X[k + 1][i] if k + 1 < blocks else A[0][i]
                 block(row[weights_before(channels, kernel, k) :], X[k][i], Z[k], out, where[k][i], sides[k], kernel)
@@ -89,7 +91,8 @@ def train(
         softmax(A[-1], dZ[-1], n, widths[-1])
         share = gain / (expected if expected else n)
         if clip == math.inf:
-            dZ[-1][:n] *= real(share)
+            for i in range(n):
+                stretch(dZ[-1], i, real(share))
         for k in range(layers - 1, -1, -1):
             backward(dZ[k], turned[k], W[k], dA[k], on[k][:-1], on[k + 1], n)
             if k:
@@ -131,7 +134,7 @@ def train(
         for k in range(blocks):
             in_kernels(druns[k], gradient[weights_before(channels, kernel, k) :], kernel)
             end = weights_before(channels, kernel, k + 1)
-            gradient[end - len(bias[k]) : end] = bias[k]
+            put(bias[k], gradient[end - len(bias[k]) :])
         if scale:
             fill(e, noise, s * len(row))
             add(gradient, e, real(gain * scale))
@@ -158,7 +161,7 @@ def predict(row, sides, channels, kernel, widths, x, out):
     for low in range(0, len(x), most):
         n = min(most, len(x) - low)
         for i in range(n):
-            X[0][: x.shape[1]] = x[low + i]
+            put(x[low + i], X[0])
             for k in range(blocks):
                 to = X[k + 1] if k + 1 < blocks else A[0][i]
                 block(row[weights_before(channels, kernel, k) :], X[k], Z[k], to, where[k], sides[k], kernel)
@@ -166,7 +169,8 @@ def predict(row, sides, channels, kernel, widths, x, out):
         for k in range(layers):
             A[k + 1][:n] = 0
             forward(A[k], W[k], A[k + 1], on[k], rows[:n], k < layers - 1, widths[k + 1])
-        out[low : low + n] = A[-1][:n, : widths[-1]]
+        for i in range(n):
+            put(A[-1][i, : widths[-1]], out[low + i])
 
 
 @compiled
@@ -219,8 +223,7 @@ def block(row, x, z, out, where, side, kernel):
     for o in range(n_out):
         for p in range(total):
             z[o, p] = b[o]
-    into = z.reshape(n_out, total // lanes, lanes).transpose(1, 0, 2)
-    add_product(into, np.arange(n_out), w[:, : len(of)], shifted(x, total // lanes, lanes), of)
+    add_product(in_panels(z, lanes), np.arange(n_out), w[:, : len(of)], shifted(x, total // lanes, lanes), of)
     maximum(z, side[1], out, where)
 
 

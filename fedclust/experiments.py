@@ -16,7 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Generator, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from filelock import FileLock, Timeout
 from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky import process_executor
 
@@ -36,6 +37,7 @@ BACKENDS = ("loky", "ray", "dask", "multiprocessing", "threading", "sequential")
 NEEDED = {"data", "partition", "model", "method", "rounds"}  # of a trial that trains
 SETTINGS = NEEDED | {"train", "eval_every", "events", "split_seed"}
 EVENTS = {"start", "join_every", "drift_from", "drift_every"}
+LOOK = 0.05  # seconds between two looks for a free slot
 HEARTBEAT = 2.0  # seconds between two words of a running trial
 
 
@@ -153,7 +155,7 @@ def spread(rest: list["Job"], jobs: int, backend: str, progress: "Progress", fou
     with parallel_config(backend=backend, n_jobs=jobs, **threads):
         streams = backend in ("loky", "threading", "sequential")  # the others hand everything back at the end
         work = Parallel(n_jobs=jobs, return_as="generator_unordered" if streams else "list")
-        for ended in work(delayed(attempt)(family) for family in families(rest)):
+        for ended in work(delayed(in_turn)(family) for family in families(rest)):
             for identity, facts in ended:
                 found[identity] = facts
                 progress.finished(identity)
@@ -184,6 +186,22 @@ class Runs(list):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Runs":
         return self
+
+
+def in_turn(family: list["Job"]) -> list[tuple[str, dict[str, Any]]]:
+    with slot(family[0].plan.folder.parent):
+        return attempt(family)
+
+
+def slot(folder: Path) -> AbstractContextManager:
+    """One of FEDCLUST_SLOTS places, if that is given: several sweeps at once shall not ask too much of a machine."""
+    slots = [FileLock(folder / f"slot-{i}.lock") for i in range(int(os.environ.get("FEDCLUST_SLOTS", "0")))]
+    while slots:
+        for lock in slots:
+            with suppress(Timeout):
+                return lock.acquire(timeout=0)
+        time.sleep(LOOK)
+    return nullcontext()
 
 
 def attempt(family: list["Job"]) -> list[tuple[str, dict[str, Any]]]:

@@ -28,6 +28,7 @@ from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numpy.lib.stride_tricks import as_strided
 
 from fedclust.compiled import compiled
 from fedclust.normal import fill
@@ -80,7 +81,8 @@ def train(row, widths, x, y, plan, lr, momentum, weight_decay, prox, clip, expec
                  real(momentum), real(weight_decay), real(prox), real(scale), noise, place)  # fmt: skip
         if u:
             drift(g, r, u, above, dZ[0], n)
-    spread(W[0], g)
+    if u:
+        spread(W[0], g)
     for k in range(layers):
         copy(row[before(widths, k) :], W[k], widths[k + 1], False)
 
@@ -160,7 +162,8 @@ def load(row, widths, lanes):
     """The layers' weights and biases, in panels."""
     W = []
     for k in range(len(widths) - 1):
-        W.append(np.zeros((padded(widths[k + 1], lanes) // lanes, widths[k] + 1, lanes), row.dtype))
+        W.append(np.empty((padded(widths[k + 1], lanes) // lanes, widths[k] + 1, lanes), row.dtype))
+        W[k][-1] = 0  # the only panel that is not full
         copy(row[before(widths, k) :], W[k], widths[k + 1], True)
     return W
 
@@ -168,7 +171,8 @@ def load(row, widths, lanes):
 @compiled
 def in_panels(a, lanes):
     """(rows, columns) -> (panels, rows, lanes), the same memory."""
-    return a.reshape(a.shape[0], a.shape[1] // lanes, lanes).transpose(1, 0, 2)
+    size = a.itemsize  # (what NumPy's transpose takes longer to compile than all this file)
+    return as_strided(a, (a.shape[1] // lanes, a.shape[0], lanes), (lanes * size, a.strides[0], size))
 
 
 @compiled
@@ -183,7 +187,7 @@ def copy(row, w, n_out, inward):
             if inward:
                 turn(one, other)
             else:
-                turn(other, one)
+                turn_back(one, other)
         for o in range(width):
             if inward:
                 w[p, n_in, o] = bias[p * lanes + o]
@@ -192,11 +196,26 @@ def copy(row, w, n_out, inward):
 
 
 @compiled
+def put(values, to):
+    """The first of `to`; assigning to a slice takes seconds to compile."""
+    for i in range(len(values)):
+        to[i] = values[i]
+
+
+@compiled
 def turn(a, b):
     """b = a^T"""
     for i in range(a.shape[0]):
         for j in range(a.shape[1]):
             b[j, i] = a[i, j]
+
+
+@compiled
+def turn_back(a, b):
+    """a = b^T, along the lines of a: they may lie apart by what makes the cache put them all into one place."""
+    for i in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            a[i, j] = b[j, i]
 
 
 @compiled

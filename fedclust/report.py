@@ -32,7 +32,7 @@ class Report:
         self.made: set[str] = set()
         self.seeds: list[int] = p.seeds  # of what comes next, for the footers
         self.data: dict[str, dict[str, Any]] = {}
-        self.runs: list[dict[str, Any]] = []
+        self.runs: dict[str, dict[str, Any]] = {}  # by identity: a trial that serves twice counts once
         self.verdicts: list[dict[str, Any]] = []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -53,8 +53,8 @@ class Report:
             self.uses(trial.settings)
         shipped = self.shipped if os.environ.get("FEDCLUST_SHIPPED") == "use" else None
         records = experiments.sweep(trials, jobs=self.p.jobs, backend=self.p.backend, shipped=shipped)
-        known = {run["identity"] for run in self.runs}  # a trial that serves twice counts once
-        self.runs += [run for run in records.attrs["runs"] if run["identity"] not in known]
+        for run in records.attrs["runs"]:
+            self.runs.setdefault(run["identity"], run)
         return records
 
     def sweeps(self, plans: dict[Any, list[Trial]]) -> dict[Any, pd.DataFrame]:
@@ -192,10 +192,11 @@ class Report:
 
     def costs(self) -> dict[str, Any]:
         """What the trials of this notebook cost: their own seconds, whether or not they were reused."""
+        runs = self.runs.values()
         return {
-            "trials": len(self.runs),
-            "cpu_seconds": round(sum(run["seconds"] for run in self.runs), 1),
-            "reused": sum(run["reused"] for run in self.runs),
+            "trials": len(runs),
+            "cpu_seconds": round(sum(run["seconds"] for run in runs), 1),
+            "reused": sum(run["reused"] for run in runs),
         }
 
     def close(self) -> None:
@@ -205,13 +206,14 @@ class Report:
         ship = os.environ.get("FEDCLUST_SHIPPED") == "write"
         if ship:
             self.ship()
+        told = ("label", "tags", "seed", "reused", "why", "seconds")
         about = {
             "paper": self.paper.key, "tier": self.p.tier, "seeds": self.p.seeds, "changed": self.p.changed,
             "parameters": self.p.values, "data": self.data, "made": sorted(self.made), "cost": self.costs(), **commit(),
             "versions": {name: version(name) for name in LIBRARIES}, "python": platform.python_version(),
             "host": {"machine": platform.machine(), "system": platform.system(), "cores": os.cpu_count()},
             "time": pd.Timestamp.now(tz="UTC").isoformat(timespec="seconds"),
-            "runs": [{k: run[k] for k in ("label", "tags", "seed", "reused", "why", "seconds")} for run in self.runs],
+            "runs": [{name: run[name] for name in told} for run in self.runs.values()],
         }  # fmt: skip
         self.json("run.json", about)
         if missing:
@@ -221,7 +223,7 @@ class Report:
     def ship(self) -> None:
         """Put the records beside the figures, so that others can redraw them without training."""
         self.shipped.mkdir(exist_ok=True)
-        wanted = {run["identity"][:20]: Path(run["path"]) for run in self.runs}
+        wanted = {run["identity"][:20]: Path(run["path"]) for run in self.runs.values()}
         for name, record in wanted.items():
             for suffix in (".parquet", ".json"):
                 content = record.with_suffix(suffix).read_bytes()

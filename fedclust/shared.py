@@ -36,6 +36,7 @@ from fedclust.perceptron import (
     load,
     look_at_product,
     padded,
+    put,
     rectify,
     softmax,
     spaces,
@@ -163,7 +164,8 @@ def predict(row, widths, x, out):
         n = min(TOGETHER, len(x) - low)
         lay_out(x[low : low + n], all_rows[:n], u, images)
         predict_batch(images, n, u, r, W, A, widths, all_rows)
-        out[low : low + n] = A[layers][:n, : widths[-1]]
+        for b in range(n):
+            put(A[layers][b, : widths[-1]], out[low + b])
 
 
 @compiled
@@ -183,8 +185,10 @@ def turned_over(row, widths, lanes):
     for k in range(1, len(widths) - 1):
         n_in, n_out = widths[k], widths[k + 1]
         flat = np.zeros((n_out, padded(n_in, lanes)), row.dtype)
-        flat[:, :n_in] = row[before(widths, k) :][: n_out * n_in].reshape(n_out, n_in)
-        found.append(np.ascontiguousarray(in_panels(flat, lanes)))
+        weight = row[before(widths, k) :]
+        for o in range(n_out):
+            put(weight[o * n_in : (o + 1) * n_in], flat[o])
+        found.append(in_panels(flat, lanes).copy())
     return found
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import pandas as pd
@@ -349,3 +350,18 @@ def test_a_trial_that_cannot_be_is_named_before_anything_is_trained(tmp_path):
     with pytest.raises(ValueError, match="trial 'typo': no data set 'mnst'"):
         go([small(), small(label="typo", data={"name": "mnst"})], tmp_path)
     assert not list(tmp_path.glob("*/*.parquet"))
+
+
+def test_sweeps_side_by_side_share_the_slots(tmp_path, monkeypatch):
+    with experiments.slot(tmp_path), experiments.slot(tmp_path):
+        pass  # nobody asked to share
+    monkeypatch.setenv("FEDCLUST_SLOTS", "2")
+    held, third = [experiments.slot(tmp_path), experiments.slot(tmp_path)], []
+    waiting = threading.Thread(target=lambda: third.append(experiments.slot(tmp_path)), daemon=True)
+    waiting.start()
+    waiting.join(5 * experiments.LOOK)
+    assert waiting.is_alive() and not third
+    with held[1]:
+        pass  # given back
+    waiting.join(10)
+    assert third
