@@ -21,6 +21,7 @@ from fedclust.rng import stream
 
 Batch = tuple[Tensor, Tensor, Tensor]  # images (N, B, ...), labels (N, B), which are real (N, B)
 Tap = tuple[nn.Module, Tensor, Tensor]  # a layer, its input, the delta of its output
+SLACK = 1e-5  # of a squared length, and more: what rounding may take from it
 CHUNK = 512  # samples at a time: their activations stay in the cache
 
 
@@ -129,7 +130,8 @@ def subspaces(model: Model, directions: Tensor) -> tuple[Tensor, Tensor, Tensor]
     columns = torch.randn(D.shape[2], width, generator=stream(0, "subspaces")).to(D)
     P = torch.linalg.qr(D @ (D.mT @ (D @ columns))).Q  # (K, out, min(out, r))
     P = nn.functional.pad(P, (0, width - P.shape[2]))
-    return P, D.mT @ P, (D - P @ (P.mT @ D)).flatten(1).norm(dim=1)
+    within, length = D.mT @ P, D.flatten(1).norm(dim=1)
+    return P, within, ((1 + SLACK) * length**2 - within.flatten(1).norm(dim=1) ** 2).clamp_min(0).sqrt()
 
 
 def by_client(layer: nn.Module, a: Tensor, dz: Tensor, V: Tensor, v: Tensor | None) -> tuple[Tensor, Tensor]:
