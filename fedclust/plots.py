@@ -360,25 +360,6 @@ def update_pair(ax: Axes, title: str, starts: Any, ends: Any, names: Sequence[st
     ax.set_title(f"{title}\n{angles}\n$\\omega$ = {omega:.2f}, gap = {gap.norm():.2f}, d = {d:.2f}", fontsize=7.5)
 
 
-def versus(
-    ax: Axes, names: Sequence[str], ours: Sequence[float], low: Sequence[float], high: Sequence[float],
-    paper: Sequence[float | None], *, xlabel: str = "", ours_label: str = "ours, 95 % interval", k: int = 1,
-) -> None:  # fmt: skip
-    """One line per name: our mean with its interval (a dot), the paper's number below it (an open diamond)."""
-    y = np.arange(len(names), dtype=float)
-    mean, lower, upper = (np.asarray(v, dtype=float) for v in (ours, low, high))
-    printed = np.array([np.nan if v is None else v for v in paper], dtype=float)
-    arms = np.stack([mean - lower, upper - mean])
-    arms = np.where(np.isfinite(arms), arms, 0)  # one seed has no interval
-    ax.errorbar(mean, y - 0.13, xerr=arms, fmt="o", color=PALETTE[k], capsize=2.5, lw=1.3, label=ours_label)
-    ax.plot(printed, y + 0.13, ls="", marker="D", mfc="white", mec="black", ms=5, label="paper")
-    ax.set_yticks(y, names)
-    ax.set_ylim(len(names) - 0.5, -0.5)
-    ax.grid(axis="y", visible=False)
-    ax.xaxis.set_major_locator(MaxNLocator(nbins=5))
-    ax.set_xlabel(xlabel)
-
-
 def lineage(ax: Axes, record: pd.DataFrame) -> None:
     """The tree of one run's splits: a line per cluster, a fork per split; the numbers are its clients of each group.
 

@@ -96,19 +96,6 @@ def test_heat_names_do_not_touch():
     assert not overlapping(ax.get_yticklabels(), renderer) and not overlapping(ax.get_xticklabels(), renderer)
 
 
-def test_versus_puts_the_papers_number_beside_ours():
-    _, ax = plots.panels()
-    plots.versus(ax, ["DCFL", "CFL"], [0.7, 0.6], [0.6, -np.inf], [0.8, np.inf], [0.72, None])
-    ours = ax.containers[0]
-    np.testing.assert_allclose(ours[0].get_xdata(), [0.7, 0.6])
-    spans = [segment[:, 0] for segment in ours[2][0].get_segments()]
-    np.testing.assert_allclose(spans, [[0.6, 0.8], [0.6, 0.6]])  # one seed: no interval
-    paper = ax.lines[-1]
-    assert paper.get_label() == "paper" and paper.get_markerfacecolor() == "white"
-    np.testing.assert_array_equal(paper.get_xdata(), [0.72, np.nan])
-    assert [t.get_text() for t in ax.get_yticklabels()] == ["DCFL", "CFL"]
-
-
 def test_legend_stands_above_the_panels_and_names_each_look_once():
     fig, axes = plots.panels(1, 2)
     for ax, k in itertools.product(axes, range(8)):
