@@ -342,6 +342,7 @@ verdicts = report.judge(measures, {claim: unseen for claim, m in shorts.items() 
 # ARI there, and in which share of the iterations a cluster is empty.
 
 # %%
+report.seeds = p.seeds
 course("table-extra-course", main, p.iterations, "Beginning and end of the runs of figs. 4a-4c")
 
 # %% [markdown]
@@ -363,7 +364,7 @@ report.close()
 #
 # ## What we learned
 #
-# *About the quick tier; the verdicts above say how sure each is.*
+# *The verdicts above say how sure each is.*
 #
 # **The question is when one looks.** The purity of the first iterations is where the gradient's direction should tell
 # more than the loss; the table of beginnings and ends has both ends of each run, and sorted early need not be sorted
@@ -393,4 +394,4 @@ report.close()
 # baseline that takes a hundred times as long, hence a learning rate far below the one at which it learns well, and a
 # run long enough to wait for it. Whether a run gets to purity 0.9 at all hangs mostly on its initial models, so
 # claims about that goal need many seeds; the paper shows one. The quick tier has fewer devices, smaller models and
-# short runs; the `paper` tier has 80 devices and 1,000 iterations.
+# short runs; the `paper` tier has 80 devices and whole images, and 100 of 1,000 iterations if a processor runs it.
