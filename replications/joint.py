@@ -318,7 +318,7 @@ course("table-extra-readings", read, length, f"Open values read in another way: 
 # the interval does not tell.
 
 # %%
-early, weighed = over(main, "purity", 1, p.early + 1), p.lambdas[1:]
+early, weighed, report.seeds = over(main, "purity", 1, p.early + 1), p.lambdas[1:], p.seeds
 shorts = {"c1": "mnist", "c1b": "fashion", "c1c": "cifar", "c1d": "emnist"}
 measures = {"accuracy_saved": saved["MNIST, MLP", "accuracy"][named], "early_0": early["IFCA"]}
 for short, panel in zip(shorts.values(), ["MNIST, MLP", *others], strict=True):
@@ -342,7 +342,6 @@ verdicts = report.judge(measures, {claim: unseen for claim, m in shorts.items() 
 # ARI there, and in which share of the iterations a cluster is empty.
 
 # %%
-report.seeds = p.seeds
 course("table-extra-course", main, p.iterations, "Beginning and end of the runs of figs. 4a-4c")
 
 # %% [markdown]
