@@ -21,7 +21,7 @@ help: ## this list
 
 setup: $(READY) ## make .venv with the pinned packages (other targets do this by themselves)
 
-# The stamp is written last, so an interrupted set-up is taken up again. Some machines join a CPU build of torch with
+# The stamp is written last, so an interrupted set-up is taken up again. Bytecode is made on all cores, not by pip. Some machines join a CPU build of torch with
 # torchvision's plain wheel, which then cannot be imported: only there the shim goes into the environment.
 $(READY): pyproject.toml requirements.lock fedclust/_torchvision.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedclust needs Python 3.11 or newer: make PYTHON=python3.11")'
@@ -34,6 +34,7 @@ $(READY): pyproject.toml requirements.lock fedclust/_torchvision.py
 		echo 'import torchvision_schemas' > "$$site/torchvision_schemas.pth"; \
 		$(BIN)/python -c 'import torchvision'; \
 	fi
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib fedclust > /dev/null || true  # some files are for other Pythons
 	@touch $@
 
 # Once, on two cores: else every process that needs something compiled compiles it, often several the same at a time.
