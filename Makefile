@@ -21,8 +21,9 @@ help: ## this list
 
 setup: $(READY) ## make .venv with the pinned packages (other targets do this by themselves)
 
-# The stamp is written last, so an interrupted set-up is taken up again. Bytecode is made on all cores, not by pip. Some machines join a CPU build of torch with
-# torchvision's plain wheel, which then cannot be imported: only there the shim goes into the environment.
+# The stamp is written last, so an interrupted set-up is taken up again. Bytecode is made on all cores, not by pip. Some
+# machines join a CPU build of torch with torchvision's plain wheel, which then cannot be imported: only there the shim
+# goes into the environment.
 $(READY): pyproject.toml requirements.lock fedclust/_torchvision.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedclust needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
