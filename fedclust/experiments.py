@@ -105,6 +105,17 @@ def sweep(
     that are taken as they are, whatever has changed since.
     """
     trials = list(trials)
+    return gather(trials, run(trials, jobs, backend, folder, shipped))
+
+
+def run(
+    trials: list[Trial],
+    jobs: int,
+    backend: str,
+    folder: str | os.PathLike | None = None,
+    shipped: str | os.PathLike | None = None,
+) -> dict[str, dict[str, Any]]:
+    """The first half of `sweep`: the facts of each trial's record, by identity."""
     folder = Path(folder) if folder is not None else root() / ".fedclust" / "cache"
     if jobs < 1:
         raise ValueError(f"jobs={jobs}: at least one worker is needed; the number of cores is a good choice")
@@ -142,7 +153,7 @@ def sweep(
     if failed := {i: f for i, f in found.items() if "traceback" in f}:
         stories = "\n\n".join(f"{unique[i].label} seed {unique[i].seed}:\n{f['traceback']}" for i, f in failed.items())
         raise TrialsFailed(f"{len(failed)} of {len(unique)} trials failed (the others are kept):\n{stories}")
-    return gather(trials, found)
+    return found
 
 
 def spread(rest: list["Job"], jobs: int, backend: str, progress: "Progress", found: dict[str, dict[str, Any]]) -> None:

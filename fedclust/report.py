@@ -49,18 +49,20 @@ class Report:
 
     def sweep(self, trials: list[Trial]) -> pd.DataFrame:
         """The trials' records; where each came from, and on which data, is kept for `run.json` and the footers."""
-        for trial in trials:
-            self.uses(trial.settings)
-        shipped = self.shipped if os.environ.get("FEDCLUST_SHIPPED") == "use" else None
-        records = experiments.sweep(trials, jobs=self.p.jobs, backend=self.p.backend, shipped=shipped)
-        for run in records.attrs["runs"]:
-            self.runs.setdefault(run["identity"], run)
-        return records
+        return self.sweeps({"": trials})[""]
 
     def sweeps(self, plans: dict[Any, list[Trial]]) -> dict[Any, pd.DataFrame]:
         """Several at once, so that no worker waits for another."""
-        self.sweep([trial for trials in plans.values() for trial in trials])
-        return {name: self.sweep(trials) for name, trials in plans.items()}
+        trials = [trial for plan in plans.values() for trial in plan]
+        for trial in trials:
+            self.uses(trial.settings)
+        shipped = self.shipped if os.environ.get("FEDCLUST_SHIPPED") == "use" else None
+        found = experiments.run(trials, self.p.jobs, self.p.backend, shipped=shipped)
+        records = {name: experiments.gather(plan, found) for name, plan in plans.items()}
+        for record in records.values():
+            for run in record.attrs["runs"]:
+                self.runs.setdefault(run["identity"], run)
+        return records
 
     @property
     def source(self) -> str:

@@ -70,7 +70,7 @@ few = p.seeds[: p.side_seeds]
 # what the split finds is the scatter of the optima. From between the two points the groups run apart.
 
 # %%
-report.figure("fig1", splits.plane())
+report.figure("fig1", splits.plane(), seeds=[])
 
 # %% [markdown]
 # Note that on the left $\theta$ is far above 0: in the toy the *angle* forbids the early split by itself.
@@ -153,7 +153,7 @@ runs = dict(iter(ran["runs"].groupby(["case", "algorithm"], observed=True)))
 # The tree of one real run: what was split, when, and which clients went where.
 
 # %%
-report.figure("fig2", splits.tree(runs["four", "FedAC"], f"{title['four']}, FedAC"))
+report.figure("fig2", splits.tree(runs["four", "FedAC"], f"{title['four']}, FedAC"), seeds=p.seeds[:1])
 
 # %% [markdown]
 # ## Figure 3: IID clients
@@ -163,9 +163,9 @@ report.figure("fig2", splits.tree(runs["four", "FedAC"], f"{title['four']}, FedA
 
 
 # %%
-def draw(name, case, names, metric):
+def draw(name, case, names, metric, seeds=p.seeds):
     caption = None if name in paper.figures else f"{title[case].capitalize()}: {metric}"
-    report.figure(name, splits.curves({m: runs[case, m] for m in names}, metric, title[case]), caption)
+    report.figure(name, splits.curves({m: runs[case, m] for m in names}, metric, title[case]), caption, seeds)
 
 
 sides = (("a", "accuracy"), ("b", "loss"))
@@ -196,7 +196,7 @@ for number, m, letter, metric in [(n, m, *side) for n, m in ((6, "FedAC"), (7, "
 # Three, three and four classes.
 
 # %%
-draw("fig-extra-3clusters", "three", [*methods], "accuracy")
+draw("fig-extra-3clusters", "three", [*methods], "accuracy", few)
 
 # %% [markdown]
 # ## The numbers that the paper does not print
@@ -224,7 +224,7 @@ report.table("table-extra-results", pd.DataFrame(rows, columns=["", "method", *k
 watched = {c: splits.conditions(runs[c, "watched"]) for c in cases}
 fig = splits.both({title[c]: watched[c] for c in three}, gates["alpha"], p.beta)
 caption = f"Both conditions in runs that never split, seed {p.seeds[0]}; they hold below the thick lines"
-report.figure("fig-extra-gates", fig, caption)
+report.figure("fig-extra-gates", fig, caption, p.seeds[:1])
 tables = {title[c]: splits.shares(watched[c], gates["alpha"], p.beta, max(2, p.rounds // 20)) for c in three}
 tables = pd.concat(tables, names=[""]).reset_index(0)
 report.table("table-extra-gates", tables, "Shares of the watched rounds, all seeds")

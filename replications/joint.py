@@ -153,7 +153,7 @@ toy["partition"]["devices"] = 2 * p.clusters
 report.uses(toy)
 fed = studies.federation(toy, p.seeds[0])
 joint = studies.method(toy, studies.network(toy, fed))
-report.figure("fig1", plots.choices(joint, fed, p.seeds[0], p.shown))
+report.figure("fig1", plots.choices(joint, fed, p.seeds[0], p.shown), seeds=p.seeds[:1])
 
 # %% [markdown]
 # ### Figure 2: who holds what
@@ -166,11 +166,11 @@ report.figure("fig1", plots.choices(joint, fed, p.seeds[0], p.shown))
 for ax, d in zip(axes, ("MNIST", "FashionMNIST", "CIFAR10"), strict=True):
     whole = {"data": source(d, 4), "partition": split(d, 0, devices=80, relabel=False)}
     report.uses(whole)
-    fed = studies.federation(whole, 0)
-    counts = np.stack([fc.partition.class_counts(fed)[fed.group == k].sum(0).numpy() for k in range(4)])
-    plots.heat(ax, counts, "ABCD", studies.dataset(whole).classes, ylabel=f"{d}\ncluster")
-    common += [int(((a > 0) & (b > 0)).sum()) for i, a in enumerate(counts) for b in counts[:i]]
-report.figure("fig2", fig)
+    feds = (studies.federation(whole, s) for s in p.seeds)
+    held = [np.stack([fc.partition.class_counts(f)[f.group == k].sum(0).numpy() for k in range(4)]) for f in feds]
+    plots.heat(ax, held[0], "ABCD", studies.dataset(whole).classes, ylabel=f"{d}\ncluster")
+    common.append([min(int(((a > 0) & (b > 0)).sum()) for i, a in enumerate(h) for b in h[:i]) for h in held])
+report.figure("fig2", fig, seeds=p.seeds[:1])
 
 # %% [markdown]
 # ### Figure 3: the models
@@ -278,14 +278,14 @@ report.table("table-extra-iterations", table, "Iterations until a goal is first 
 # need models that differ, and those take the longer the smaller the rate.
 
 # %%
-report.seeds = few
+report.seeds, caption = few, f"What the learning rate does to both methods (MNIST, MLP, {len(few)} seeds)"
 begin = over(axis, "purity", 1, p.early + 1, ["algorithm", "lr"])
 panes = {f"purity, iterations 1 to {p.early}": begin, "accuracy at the end": ends}
 drawn = {title: {of: frame[of].sort_index(axis=1) for of in ("IFCA", named)} for title, frame in panes.items()}
 fig = plots.curves(drawn, "", x="learning rate", height=2.5)
 for ax in fig.axes:
     ax.set(xscale="log", ylim=(0, 1))
-report.figure("fig-extra-rate", fig, f"What the learning rate does to both methods (MNIST, MLP, {len(few)} seeds)")
+report.figure("fig-extra-rate", fig, caption, data="mnist")
 
 # %% [markdown]
 # ## How much hangs on our readings
@@ -331,7 +331,7 @@ for said, metric in {"purity": "purity", "accuracy": "accuracy", "loss": "train_
 measures["empty_share"] = over(main.assign(value=main.value > 0), "empty")[named]
 measures["rescue_accuracy"] = over(main, "accuracy", 0, length)[named]
 measures["no_rescue_accuracy"] = over(read, "accuracy")[f"rescue = False, {named}"]
-measures = pd.DataFrame(measures | {"least_common": float(min(common))}, index=pd.Index(p.seeds, name="seed"))
+measures = pd.DataFrame(measures | {"least_common": np.min(common, axis=0)}, index=pd.Index(p.seeds, name="seed"))
 unseen = f"no run reaches the goal in {p.panel_iterations} iterations, with IFCA or with any lambda"
 verdicts = report.judge(measures, {claim: unseen for claim, m in shorts.items() if measures[f"{m}_saved"].isna().all()})
 
