@@ -6,6 +6,7 @@ folders and addresses, the package registries' own clients, a copy from a friend
 
 import os
 import shutil
+import struct
 import sys
 import time
 import warnings
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import torch
@@ -276,14 +278,26 @@ def cached(name: str) -> Dataset | None:
         return None
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
-            arrays: Arrays = checked(name, (kept["x"], kept["y"], kept["x_test"], kept["y_test"]))
             source = str(kept["source"])
+            images = [mapped(file, kept.zip, part) for part in ("x", "y", "x_test", "y_test")]
+            arrays: Arrays = checked(name, (images[0], images[1], images[2], images[3]))
     except Exception as error:  # a damaged file can make the reader say anything
         os.replace(path, path.with_suffix(".damaged"))
         warnings.warn(f"{path} is damaged ({error}): set aside as {path.stem}.damaged, not used", stacklevel=3)
         return None
     x, y, x_test, y_test = map(torch.from_numpy, arrays)
     return Dataset(name, x, y.long(), x_test, y_test.long(), tuple(spec.classes), source, spec.sha256)
+
+
+def mapped(file: Any, members: ZipFile, name: str) -> np.ndarray:
+    """Bytes as they lie in an uncompressed .npz: all processes share its pages and nothing is copied."""
+    file.seek(members.getinfo(f"{name}.npy").header_offset + 26)
+    file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)  # past the member's name and extra field
+    np.lib.format.read_magic(file)
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    if dtype != np.uint8:
+        raise ValueError(f"{name} is of type {dtype}, not uint8")
+    return np.memmap(file, dtype, "c", file.tell(), shape)
 
 
 def keep(name: str, arrays: Arrays, source: str) -> None:

@@ -124,13 +124,15 @@ def run(
     found: dict[str, dict[str, Any]] = {}
     todo: dict[str, Job] = {}
     for identity, trial in unique.items():
+        if shipped is not None and (facts := shipped_facts(identity, shipped)):
+            found[identity] = facts
+            continue
         try:
             plan = Plan.of(trial, folder)
         except ValueError as error:  # before anything is trained
             raise ValueError(f"trial {trial.label or trial.task!r}: {error}") from error
-        ready = (shipped_facts(identity, shipped) if shipped is not None else None) or plan.facts()
-        if ready is not None:
-            found[identity] = ready
+        if facts := plan.facts():
+            found[identity] = facts
         else:
             todo[identity] = Job(trial, plan, plan.why(), None)
     try:

@@ -140,9 +140,12 @@ def papermill(given: Path, made: Path, parameters: dict[str, Any]) -> None:
     import logging
 
     from papermill import execute_notebook
+    from traitlets.config import Config
 
     logging.getLogger("papermill").setLevel(logging.ERROR)  # the notebook itself says what is wrong with a parameter
-    execute_notebook(given, made, parameters, kernel_name=HERE, cwd=root(), progress_bar=False)
+    leave = Config(KernelManager={"shutdown_wait_time": 0.2})  # seconds; else the kernel takes 2.5 to end its workers
+    options: Any = {"progress_bar": False, "request_save_on_cell_execute": False, "config": leave}
+    execute_notebook(given, made, parameters, kernel_name=HERE, cwd=root(), **options)
 
 
 def in_background(work: Callable[[], None], look: Callable[[], None]) -> BaseException | None:

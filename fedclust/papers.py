@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy.special import stdtrit
 
 from fedclust.experiments import BACKENDS, root
 
@@ -242,7 +242,7 @@ def interval(samples: Any, level: float = 0.95) -> tuple[float, float, float]:
     mean = float(x.mean())
     if len(x) == 1:
         return mean, -math.inf, math.inf
-    half = float(stats.t.ppf((1 + level) / 2, len(x) - 1) * x.std(ddof=1) / math.sqrt(len(x)))
+    half = float(stdtrit(len(x) - 1, (1 + level) / 2) * x.std(ddof=1) / math.sqrt(len(x)))
     return mean, mean - half, mean + half
 
 
