@@ -54,7 +54,7 @@ def decisions(
     than `margin` (a number, or (N, 1)) above the client's least, and of all models of a client that is left with one.
 
     If what is sought is the largest margin / 2 * cosine - loss, with the cosine of sign * gradient and direction, say
-    the `sign`: the products of models that cannot have it may then be bounds that are sufficient to see this.
+    the `sign`: products may then be bounds that are sufficient to see which model has it.
     """
     if compilable(model, rows):
         return compiled_decisions(model, rows, directions, (x, y, mask), margin, sign)

@@ -187,7 +187,7 @@ def race(
     if goal is not None:
         gain = rounds_saved(record, metric, goal, baseline).mean()
         label = str(gain.fillna(-np.inf).idxmax()) if "up to" in printed else named
-        ours = f"{gain[label]:.0%} ({label})" if gain.notna()[label] else "unknown"
+        ours = f"{100 * gain[label]:.0f} % ({label})" if gain.notna()[label] else "unknown"
         title += f", iterations saved to {goal:g}: ours {ours}" + (f", paper {printed}" if printed else "")
     y = metric.replace("train_", "training ")
     fig = curves({title: frames}, y, x="iteration", looks=looks, goal=goal, width=4.8, height=2.6)

@@ -6,9 +6,9 @@ gather their part of a gradient G from the images where one of them has. With th
 
     x W = v W + u r                              r = 1^T W, (out,)
     G = v^T dZ + u 1 s^T                         s = sum of dZ over the batch, (out,)
-    <G, D> = <v^T dZ, D> + u s . (1^T D)         |G|^2 = |v^T dZ|^2 + 2 u s . (sum(v)^T dZ) + in u^2 |s|^2
+    <G, D> = <dZ, x D>                           |G|^2 = <dZ, (x x^T) dZ>
 
-so that of the gradient of a (client, model) pair only small pieces are made, looked at and forgotten.
+so that the gradient of a (client, model) pair is never made to be looked at.
 
 Where the largest cosine is sought, not even that is done for most pairs. The columns of a direction D of the first
 layer lie almost in the span of a few, P (out, r). For orthonormal P (Cauchy and Schwarz),
@@ -47,6 +47,7 @@ from fedclust.perceptron import (
 
 ROUNDING = 1e-3  # of a cosine, and more
 TOGETHER = 6 * ROWS  # samples in a prediction
+BLOCK = 2 * ROWS  # samples in a piece of the triangle below a diagonal
 
 
 @compiled
@@ -54,17 +55,15 @@ def decide(rows, towards, onto, within, beyond, widths, x, y, mask, margin, sign
     """`decision.decisions` for models (K, P), directions (K, P) or none, batches (N, B, in), (N, B), (N, B), margins
     (N,); the last three, (N, K) each, are filled.
 
-    With a `sign`, models are looked at roughly first (`onto`, `within`, `beyond` are `decision.subspaces`), then
-    exactly, the most promising before the others, until none is left that can win. The others' dot is what it can be at
-    most.
+    With a `sign`, models are looked at roughly first (`onto`, `within`, `beyond` are `decision.subspaces`), and if more
+    than one can win then exactly, the most promising before the others. The others' dot is what it can be at most.
     """
     real, lanes, layers, models, most = rows.dtype.type, VECTOR // rows.itemsize, len(widths) - 1, len(rows), x.shape[1]
     W, D = all_panels(rows, widths, lanes), all_panels(towards, widths, lanes)  # model j's layer k: W[j * layers + k]
     A = [a for _ in rows for a in spaces(widths, most, lanes, rows)[0]]  # ... A[j * (layers + 1) + k]
     dZ = [d for _ in rows for d in spaces(widths, most, lanes, rows)[1]]
     T, few = all_turned(rows, widths, lanes), np.zeros((most, lanes), rows.dtype)
-    images, pixels = by_images(most, widths[0], rows), by_pixels(most, widths[0], rows)
-    across, alike = by_pairs(most, widths[0], lanes, rows)
+    images, (across, alike) = by_images(most, widths[0], rows), by_pairs(most, widths[0], lanes, rows)
     seen, all_rows = np.zeros((2, lanes), rows.dtype), np.arange(widths.max() + most + 1)
     r, r_towards = [column_sums(W[j * layers]) for j in range(models)], [column_sums(d) for d in D[::layers]]
     r_within = [column_sums(within[j : j + 1]) for j in range(len(within))]
@@ -82,7 +81,6 @@ def decide(rows, towards, onto, within, beyond, widths, x, y, mask, margin, sign
         reach = loss[i, order[0]] + margin[i]
         if len(towards) == 0 or models == 1 or not loss[i, order[1]] <= reach:
             continue
-        used = turn_over(x[i], chosen[:n], u, pixels)
         compare(x[i], chosen[:n], u, images, across, alike, all_rows)
         promise[:], best = math.inf, math.inf
         for j in order:
@@ -95,29 +93,27 @@ def decide(rows, towards, onto, within, beyond, widths, x, y, mask, margin, sign
                 inputs, to = mine[k][:n, : widths[k] + 1].T, all_rows[: widths[k] + 1]
                 look_at_product(d[k][:, :, :lanes], to, inputs, in_panels(delta[k], lanes), all_rows[:n], seen)
             others[j], square[i, j] = seen[0].sum(), seen[1].sum()
-            seen[:], first = 0, in_panels(delta[0], lanes)
-            look_at_product(first, all_rows[:n], alike[:n, :n], first, all_rows[:n], seen)
-            size = seen[0].sum()  # |G|^2 = <dZ, (x x^T) dZ>
+            size = length2(delta[0], alike, n, all_rows, seen)
             square[i, j] += size
             promise[j] = loss[i, j]
             if rough:
                 few[:n] = 0
                 units, basis = all_rows[: widths[1]], onto[j : j + 1, :, :lanes]
                 add_product(in_panels(few, lanes), all_rows[:n], delta[0][:n, : widths[1]], basis, units)  # dZ P
-                along, part = look(within[j : j + 1], pixels, used, few, u, images[4], r_within[j], n, widths[0], seen)
-                along += others[j]
-                around = math.sqrt(max(size - part, 0.0)) * beyond[j]
+                along = others[j] + product(few, images, n, within[j : j + 1], u, r_within[j], all_rows, seen)
+                around = math.sqrt(max(size - length2(few, alike, n, all_rows, seen), 0.0)) * beyond[j]
                 dot[i, j] = along + sign * around
                 promise[j] -= half * (cosine(sign * dot[i, j], square[i, j], lengths[j]) + ROUNDING)
                 least = cosine(sign * along - around, square[i, j], lengths[j])
                 best = min(best, loss[i, j] - half * (least - ROUNDING))
                 reach = min(reach, best + half)
+        if rough and np.sum(promise <= best) == 1:
+            continue
         for j in ascending(promise):
             if promise[j] > best or promise[j] == math.inf:
                 break
             first, delta = D[j * layers], dZ[j * layers]
-            along, _ = look(first, pixels, used, delta, u, images[4], r_towards[j], n, widths[0], seen)
-            dot[i, j] = others[j] + along
+            dot[i, j] = others[j] + product(delta, images, n, first, u, r_towards[j], all_rows, seen)
             if rough:
                 best = min(best, loss[i, j] - half * cosine(sign * dot[i, j], square[i, j], lengths[j]))
 
@@ -128,7 +124,7 @@ def mean_step(row, widths, x, y, mask, lr, out):
     real, lanes, layers, most = row.dtype.type, VECTOR // row.itemsize, len(widths) - 1, x.shape[1]
     W, A = load(row, widths, lanes), spaces(widths, most, lanes, row)[0]
     T, dZ = turned_over(row, widths, lanes), spaces(widths, most, lanes, row)[1]
-    ends, nothing = [w.copy() for w in W], np.zeros((0, lanes), row.dtype)
+    ends = [w.copy() for w in W]
     images, pixels = by_images(most, widths[0], row), by_pixels(most, widths[0], row)
     all_rows, chosen = np.arange(widths.max() + most + 1), np.zeros(most, np.int64)
     r, drift = column_sums(W[0]), np.zeros(dZ[0].shape[1], row.dtype)
@@ -139,7 +135,7 @@ def mean_step(row, widths, x, y, mask, lr, out):
         predict_batch(images, n, u, r, W, A, widths, all_rows)
         deltas(A, T, y[i], chosen[:n], widths, all_rows, dZ, -lr / n / len(x))
         used = turn_over(x[i], chosen[:n], u, pixels)
-        by_parts(ends[0], pixels, used, dZ[0], nothing)
+        by_parts(ends[0], pixels, used, dZ[0])
         for k in range(1, layers):
             inputs = A[k][:n, : widths[k] + 1].T
             into = ends[k][:, :, :lanes]
@@ -320,8 +316,8 @@ def stop(d, a, n, width):
 
 
 @compiled
-def by_parts(c, pixels, used, d, seen):
-    """c += v^T dZ, or, if there is room in `seen`, what v^T dZ is to c."""
+def by_parts(c, pixels, used, d):
+    """c += v^T dZ"""
     values, which, many, on, _ = pixels
     lanes, groups = c.shape[2], parts(used, ROWS)
     deltas = in_panels(d, lanes)
@@ -330,27 +326,39 @@ def by_parts(c, pixels, used, d, seen):
         for g in range(groups):
             low, high = used * g // groups, used * (g + 1) // groups
             turned, of = values[g, : high - low, : many[g]], which[g, : many[g]]
-            if len(seen):
-                look_at_product(into, on[low:high], turned, now, of, seen)
-            else:
-                add_product(into, on[low:high], turned, now, of)
+            add_product(into, on[low:high], turned, now, of)
 
 
 @compiled
-def look(c, pixels, used, d, u, above, r_c, n, n_in, seen):
-    """<G, c> and |G|^2 of the first layer's gradient G = x^T d."""
-    seen[:] = 0
-    by_parts(c, pixels, used, d, seen)
-    along, long = seen[0].sum(), seen[1].sum()
-    if u:
-        more, longer = of_background(u, d, above, r_c, n, n_in)
-        return along + more, long + longer
-    return along, long
+def product(d, images, n, b, u, r, all_rows, seen):
+    """<x^T d, b> = <d, x b> of the first layer."""
+    values, which, many, _, _ = images
+    lanes, groups, more = b.shape[2], parts(n, ROWS), 0.0
+    deltas, seen[:] = in_panels(d, lanes), 0
+    for p in range(0, len(b), VECTORS):  # these panels stay in the cache while all images pass
+        now = slice(p, p + VECTORS)
+        for g in range(groups):
+            to, of = all_rows[n * g // groups : n * (g + 1) // groups], which[g, : many[g]]
+            look_at_product(deltas[now], to, values[g, : len(to), : many[g]], b[now, :, :lanes], of, seen)
+    for i in range(n if u else 0):
+        for o in range(len(r)):
+            more += d[i, o] * r[o]
+    return seen[0].sum() + u * more
+
+
+@compiled
+def length2(d, alike, n, all_rows, seen):
+    """|x^T d|^2 = <d, (x x^T) d>"""
+    deltas, seen[:] = in_panels(d, seen.shape[1]), 0
+    for low in range(0, n, BLOCK):
+        high = min(low + BLOCK, n)
+        look_at_product(deltas, all_rows[low:high], alike[low:high, :high], deltas, all_rows[:high], seen)
+    return 2 * seen[0].sum()
 
 
 @compiled
 def compare(x, chosen, u, images, across, alike, all_rows):
-    """alike = x x^T of the chosen images with a 1 each, (n, n)."""
+    """alike + alike^T = x x^T of the chosen images with a 1 each, (n, n), with zeros above the diagonal."""
     values, which, many, _, above = images
     n, groups, lanes, n_in = len(chosen), parts(len(chosen), ROWS), across.shape[2], x.shape[1]
     for b in range(n):
@@ -363,27 +371,17 @@ def compare(x, chosen, u, images, across, alike, all_rows):
             alike[a, b] = u * (above[a] + above[b] + n_in * u)
     for g in range(groups):
         to, of = all_rows[n * g // groups : n * (g + 1) // groups], which[g, : many[g]]
-        add_product(in_panels(alike, lanes), to, values[g, : len(to), : many[g]], across[:, :, :lanes], of)
+        left = parts(n * (g + 1) // groups, lanes)  # panels up to the diagonal
+        add_product(in_panels(alike, lanes)[:left], to, values[g, : len(to), : many[g]], across[:left, :, :lanes], of)
+    for a in range(n):
+        alike[a, a] /= 2
+        alike[a, a + 1 :] = 0
 
 
 @compiled
 def cosine(dot, square, length):
     norms = math.sqrt(max(square, 0.0)) * length
     return dot / norms if norms > 0 else 0.0
-
-
-@compiled
-def of_background(u, d, above, r_towards, n, n_in):
-    """What the background adds to <G, D> and |G|^2: u s . (1^T D) and 2 u s . (sum(v)^T dZ) + in u^2 |s|^2."""
-    along = long = 0.0
-    for o in range(d.shape[1]):
-        s = weighed = 0.0
-        for b in range(n):
-            s += d[b, o]
-            weighed += above[b] * d[b, o]
-        along += u * s * r_towards[o]
-        long += 2 * u * s * weighed + n_in * u * u * s * s
-    return along, long
 
 
 @compiled
