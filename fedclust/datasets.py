@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -279,8 +280,8 @@ def cached(name: str) -> Dataset | None:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
             source = str(kept["source"])
-            images = [mapped(file, kept.zip, part) for part in ("x", "y", "x_test", "y_test")]
-            arrays: Arrays = checked(name, (images[0], images[1], images[2], images[3]))
+            part = partial(mapped, file, kept.zip)
+            arrays: Arrays = checked(name, (part("x"), part("y"), part("x_test"), part("y_test")))
     except Exception as error:  # a damaged file can make the reader say anything
         os.replace(path, path.with_suffix(".damaged"))
         warnings.warn(f"{path} is damaged ({error}): set aside as {path.stem}.damaged, not used", stacklevel=3)

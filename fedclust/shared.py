@@ -268,8 +268,7 @@ def turn_over(x, chosen, u, pixels):
 @compiled
 def predict_batch(images, n, u, r, W, A, widths, all_rows):
     """All layers' outputs, into A[1], A[2], ..."""
-    values, which, many, _, _ = images
-    lanes, groups, layers = W[0].shape[2], parts(n, ROWS), len(widths) - 1
+    lanes, layers = W[0].shape[2], len(widths) - 1
     for k in range(layers):
         z, w = A[k + 1], W[k]
         into = in_panels(z, lanes)
@@ -277,16 +276,28 @@ def predict_batch(images, n, u, r, W, A, widths, all_rows):
             for b in range(n):
                 for o in range(len(r)):
                     z[b, o] = u * r[o]
-            for p in range(0, len(w), VECTORS):  # these panels stay in the cache while all images pass
-                for g in range(groups):
-                    to, of = all_rows[n * g // groups : n * (g + 1) // groups], which[g, : many[g]]
-                    now = slice(p, p + VECTORS)
-                    add_product(into[now], to, values[g, : len(to), : many[g]], w[now, :, :lanes], of)
+            by_groups(into, images, n, w, all_rows, np.zeros((0, lanes), z.dtype))
         else:
             z[:n] = 0
             add_product(into, all_rows[:n], A[k][:n, : widths[k] + 1], w[:, :, :lanes], all_rows[: widths[k] + 1])
         if k < layers - 1:
             rectify(z, n, widths[k + 1])
+
+
+@compiled
+def by_groups(c, images, n, b, all_rows, seen):
+    """c += v b, or, if there is room in `seen`, what v b is to c."""
+    values, which, many, _, _ = images
+    lanes, groups = b.shape[2], parts(n, ROWS)
+    for p in range(0, len(b), VECTORS):  # these panels stay in the cache while all images pass
+        into, now = c[p : p + VECTORS], b[p : p + VECTORS, :, :lanes]
+        for g in range(groups):
+            to, of = all_rows[n * g // groups : n * (g + 1) // groups], which[g, : many[g]]
+            group = values[g, : len(to), : many[g]]
+            if len(seen):
+                look_at_product(into, to, group, now, of, seen)
+            else:
+                add_product(into, to, group, now, of)
 
 
 @compiled
@@ -332,14 +343,8 @@ def by_parts(c, pixels, used, d):
 @compiled
 def product(d, images, n, b, u, r, all_rows, seen):
     """<x^T d, b> = <d, x b> of the first layer."""
-    values, which, many, _, _ = images
-    lanes, groups, more = b.shape[2], parts(n, ROWS), 0.0
-    deltas, seen[:] = in_panels(d, lanes), 0
-    for p in range(0, len(b), VECTORS):  # these panels stay in the cache while all images pass
-        now = slice(p, p + VECTORS)
-        for g in range(groups):
-            to, of = all_rows[n * g // groups : n * (g + 1) // groups], which[g, : many[g]]
-            look_at_product(deltas[now], to, values[g, : len(to), : many[g]], b[now, :, :lanes], of, seen)
+    seen[:], more = 0, 0.0
+    by_groups(in_panels(d, b.shape[2]), images, n, b, all_rows, seen)
     for i in range(n if u else 0):
         for o in range(len(r)):
             more += d[i, o] * r[o]

@@ -6,8 +6,6 @@ python -m tests.benchmarks.bench_joint [threads]
 
 import statistics
 import sys
-import time
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -18,21 +16,10 @@ from fedclust.decision import decisions
 from fedclust.models import mlp
 from fedclust.training import LocalSGD
 from tests.algorithms.test_joint import loop
+from tests.benchmarks.loops import interleaved
 
 TURNS = 5
 LOOKED_AT = (1, 2, 5, 10, 20, 40, 60)  # iterations; the first, 0, has no gradients to look at
-
-
-def in_turns(*works: Callable[[], object]) -> list[float]:
-    """Seconds that each takes at its fastest: what slows the machine for a while slows all of them."""
-    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
-    times: list[list[float]] = [[] for _ in works]
-    for _ in range(TURNS):
-        for work, taken in zip(works, times, strict=True):
-            start = clock()
-            work()
-            taken.append(clock() - start)
-    return list(map(min, times))
 
 
 def main() -> None:
@@ -55,7 +42,7 @@ def main() -> None:
                 return loop(*given)
 
             found, expected = (method.score(*seen, dw, count).argmax(1) for seen in (ours(), plain()))
-            fast, slow = in_turns(ours, plain)
+            fast, slow = map(min, interleaved({"ours": ours, "loop": plain}, TURNS).values())
             ratios.append(slow / fast)
             print(f"iteration {t}: loop {slow:.3f} s, ours {fast:.3f} s, {slow / fast:.1f}x; "
                   f"gradients of {int((ours()[2] > 0).sum())} of {found.numel() * 4} pairs; "

@@ -4,7 +4,6 @@ The ways are timed in turn on one thread and their medians compared, in seconds 
 that other work on the machine matters little. `make bench`.
 """
 
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +20,7 @@ from fedclust.models import ChannelsLast, Model, cnn, mlp, vgg19
 from fedclust.privacy import DPSGD
 from fedclust.training import LocalSGD
 from tests.benchmarks import bench_joint
+from tests.benchmarks.loops import interleaved, medians
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 MLP = mlp(GREY, 10, (200, 200))
@@ -36,13 +36,7 @@ def one_thread():
 
 def compare(title: str, repeats: int = 7, **ways: Callable[[], object]) -> dict[str, float]:
     """How many times faster each way is than the first one."""
-    spent: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(repeats):
-        for name, way in ways.items():
-            start = time.thread_time()
-            way()
-            spent[name].append(time.thread_time() - start)
-    median = {name: statistics.median(times) for name, times in spent.items()}
+    median = medians(interleaved(ways, repeats))
     base = next(iter(median.values()))
     print(f"\n{title}: " + ", ".join(f"{name} {1000 * s:.1f} ms ({base / s:.2f}x)" for name, s in median.items()))
     return {name: base / s for name, s in median.items()}

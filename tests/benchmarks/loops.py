@@ -29,14 +29,16 @@ Ways = dict[str, Callable[[], object]]
 
 
 def interleaved(ways: Ways, repeats: int) -> dict[str, list[float]]:
-    """Seconds of every repetition, the ways taking turns; one round before them does not count."""
+    """Seconds of every repetition, the ways taking turns; one round before them does not count. Of one thread they are
+    its processor's, so that other work on the machine matters little."""
+    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     spent: dict[str, list[float]] = {name: [] for name in ways}
     for repeat in range(repeats + 1):
         for name, way in ways.items():
-            start = time.thread_time()
+            start = clock()
             way()
             if repeat:
-                spent[name].append(time.thread_time() - start)
+                spent[name].append(clock() - start)
     return spent
 
 
