@@ -13,9 +13,11 @@ delta = dL/dZ[o, p],
 
     dw[o, cij] += delta X[p + offset(cij)],   dX[p + offset(cij)] += delta w[o, cij]
 
-run by run: the numbers of a line of a kernel. A run takes the place of eight, a vector, of which the rest are idle.
-One picture goes through all blocks, forwards and later backwards, while its numbers are in the cache. Signs and
-not-a-numbers come out as PyTorch's do: only the order of summation is left free to the compiler.
+dw run by run: the numbers of a line of a kernel, which take the place of eight, a vector, of which the rest are idle.
+Some runs stay in registers while all of an output's places pass. dX and the w that is added to it have the channels
+side by side: no two vectors overlap in part, which processors wait for. One picture goes through all blocks, forwards
+and later backwards, while its numbers are in the cache. Signs and not-a-numbers come out as PyTorch's do: only the
+order of summation is left free to the compiler.
 """
 
 import math
@@ -45,10 +47,11 @@ from fedclust.perceptron import (
     spaces,
     step,
     stretch,
-    turn,
 )
 
 RUN = 8  # numbers in the vector of a kernel's line
+RUNS = 15  # of them in registers
+QUAD = 4  # maxima at a time
 
 
 @compiled
@@ -69,12 +72,16 @@ def train(
     on, rows, chosen = [np.arange(width + 1) for width in widths], np.arange(most), np.zeros(most, np.int64)
     X = [np.zeros((most, room(channels[k], sides[k], lanes)), row.dtype) for k in range(blocks)]  # blocks' inputs
     Z = [np.zeros((channels[k + 1], places(sides[k], kernel, lanes)), row.dtype) for k in range(blocks)]
-    dX = [np.zeros_like(a[0]) for a in X]
-    runs = [np.zeros((channels[k + 1] * channels[k] * kernel, RUN), row.dtype) for k in range(blocks)]  # kernels
-    druns, bias = [np.zeros_like(r) for r in runs], [np.zeros(c, row.dtype) for c in channels[1:]]  # their gradients
+    beside = [(channels[k] + lanes - 1) // lanes * lanes for k in range(blocks)]  # channels, in whole vectors
+    dX = [np.zeros((sides[k, 0] * sides[k, 1], beside[k]), row.dtype) for k in range(blocks)]
+    kerns = [np.zeros((channels[k + 1], kernel * kernel, beside[k]), row.dtype) for k in range(blocks)]
+    runs = [np.zeros((channels[k + 1], channels[k], kernel, RUN), row.dtype) for k in range(blocks)]  # their gradients
+    bias = [np.zeros(c, row.dtype) for c in channels[1:]]
     mine, my_bias = [np.zeros_like(r) for r in runs], [np.zeros_like(b) for b in bias]  # the same of one picture
-    where = [np.zeros((most, channels[k + 1], sides[k + 1, 0], sides[k + 1, 1]), np.int8) for k in range(blocks)]
-    gradient, e, above = np.zeros(first, row.dtype), np.zeros(first, np.float32), np.zeros((most, last), row.dtype)
+    where = [np.zeros((most, channels[k + 1], sides[k + 1, 0], sides[k + 1, 1]), np.int32) for k in range(blocks)]
+    gradient, e = np.zeros(first, row.dtype), np.zeros(first, np.float32)
+    above = np.zeros((last // channels[-1], channels[-1]), row.dtype)
+    live, delta = np.zeros(where[0][0, 0].size, np.int64), np.zeros(where[0][0, 0].size, row.dtype)
     for s in range(len(plan)):
         n = real_ones(plan[s], chosen)
         dZ[-1][:] = 0
@@ -97,42 +104,35 @@ def train(
             backward(dZ[k], turned[k], W[k], dA[k], on[k][:-1], on[k + 1], n)
             if k:
                 pass_back(dA[k], A[k], dZ[k - 1], n, widths[k])
-        turn(dA[0][:last, :n], above)
         for k in range(blocks):
-            in_runs(row[weights_before(channels, kernel, k) :], runs[k], kernel)
-            druns[k][:] = 0
+            side_by_side(row[weights_before(channels, kernel, k) :], kerns[k], channels[k])
+            runs[k][:] = 0
             bias[k][:] = 0
         for i in range(n):
-            to, to_bias = (druns, bias) if clip == math.inf else (mine, my_bias)
+            to, to_bias = (runs, bias) if clip == math.inf else (mine, my_bias)
+            for o in range(channels[-1]):
+                for p in range(len(above)):
+                    above[p, o] = dA[0][o * len(above) + p, i]
             for k in range(blocks - 1, -1, -1):
-                high = above[i] if k == blocks - 1 else dX[k + 1]
-                back(
-                    X[k][i],
-                    high,
-                    where[k][i],
-                    sides[k],
-                    kernel,
-                    runs[k].ravel(),
-                    dX[k],
-                    to[k].ravel(),
-                    to_bias[k],
-                    k > 0,
-                )
+                high = above if k == blocks - 1 else dX[k + 1]
+                below = kerns[k] if k else kerns[k][:0]
+                back(X[k][i], high, where[k][i], sides[k], live, delta, to[k], to_bias[k], below, dX[k])
             if clip < math.inf:
                 square = 0.0
                 for k in range(blocks):
-                    square += norm2(mine[k], kernel) + norm2(my_bias[k].reshape(1, len(bias[k])), len(bias[k]))
+                    lines = mine[k].reshape(mine[k].size // RUN, RUN)
+                    square += norm2(lines, kernel) + norm2(my_bias[k].reshape(1, len(bias[k])), len(bias[k]))
                 for k in range(layers):
                     a = A[k][i : i + 1]
                     square += norm2(dZ[k][i : i + 1], widths[k + 1]) * norm2(a, widths[k] + 1)
                 cut = real(share * (min(1.0, clip / math.sqrt(square)) if square > 0 else 1.0))
                 for k in range(blocks):
-                    hand_over(mine[k].ravel(), druns[k].ravel(), cut)
+                    hand_over(mine[k].ravel(), runs[k].ravel(), cut)
                     hand_over(my_bias[k], bias[k], cut)
                 for k in range(layers):
                     stretch(dZ[k], i, cut)
         for k in range(blocks):
-            in_kernels(druns[k], gradient[weights_before(channels, kernel, k) :], kernel)
+            in_kernels(runs[k], gradient[weights_before(channels, kernel, k) :])
             end = weights_before(channels, kernel, k + 1)
             put(bias[k], gradient[end - len(bias[k]) :])
         if scale:
@@ -157,7 +157,7 @@ def predict(row, sides, channels, kernel, widths, x, out):
     on, rows = [np.arange(width + 1) for width in widths], np.arange(most)
     X = [np.zeros(room(channels[k], sides[k], lanes), row.dtype) for k in range(blocks)]
     Z = [np.zeros((channels[k + 1], places(sides[k], kernel, lanes)), row.dtype) for k in range(blocks)]
-    where = [np.zeros((channels[k + 1], sides[k + 1, 0], sides[k + 1, 1]), np.int8) for k in range(blocks)]
+    where = [np.zeros((channels[k + 1], sides[k + 1, 0], sides[k + 1, 1]), np.int32) for k in range(blocks)]
     for low in range(0, len(x), most):
         n = min(most, len(x) - low)
         for i in range(n):
@@ -238,86 +238,209 @@ def norm2(a, width):
 
 @compiled
 def maximum(z, width, out, place):
-    """Maxima of 2x2 numbers, in lines of `width`, and their places: 0 1 above, 2 3 below, -1 where ReLU stops them."""
+    """Maxima of 2x2 numbers, in lines of `width`, and where they are, -1 where ReLU stops them."""
     n_out, high, wide = place.shape
+    flat, places = z.ravel(), place.ravel()
     for o in range(n_out):
         for i in range(high):
-            for j in range(wide):
-                at = 2 * i * width + 2 * j
-                a, b, c, d = z[o, at], z[o, at + 1], z[o, at + width], z[o, at + width + 1]
+            first, to, line = 2 * i * width, (o * high + i) * wide, o * z.shape[1] + 2 * i * width
+            for j in range(0, wide - QUAD + 1, QUAD):
+                maxima(flat, line + 2 * j, width, out, places, to + j, first + 2 * j)  # type: ignore[call-arg]
+            for j in range(wide // QUAD * QUAD, wide):
+                at = line + 2 * j
+                a, b, c, d = flat[at], flat[at + 1], flat[at + width], flat[at + width + 1]
                 right = (b > a) | (b != b)  # not-a-number is larger than any
                 most, which = (b if right else a), (1 if right else 0)
                 right = (d > c) | (d != d)
-                other, where = (d if right else c), (3 if right else 2)
-                below = (other > most) | (other != other)
-                most, which = (other if below else most), (where if below else which)
-                out[(o * high + i) * wide + j] = 0 if most <= 0 else most
-                place[o, i, j] = -1 if most <= 0 else which
-
-
-@compiled
-def in_runs(row, runs, kernel):
-    for i in range(len(runs)):
-        for j in range(kernel):
-            runs[i, j] = row[i * kernel + j]
-
-
-@compiled
-def in_kernels(runs, row, kernel):
-    for i in range(len(runs)):
-        for j in range(kernel):
-            row[i * kernel + j] = runs[i, j]
-
-
-@compiled
-def back(x, above, where, side, kernel, runs, dx, druns, db, further):
-    """Adds a picture's part to the gradient of a block's kernels and biases; `above` is dL/d(its outputs), dx becomes
-    that of its inputs, if anybody wants it `further` down."""
-    n_out, high, wide = where.shape
-    lines = len(runs) // (n_out * RUN)
-    offset = np.empty(lines, np.int64)
-    for line in range(lines):
-        offset[line] = line // kernel * side[0] * side[1] + line % kernel * side[1]
-    if further:
-        dx[:] = 0
-    for o in range(n_out):
-        for r in range(high):
-            for q in range(wide):
-                at = where[o, r, q]
-                if at >= 0:
-                    delta = above[(o * high + r) * wide + q]
-                    db[o] += delta
-                    first, own = (2 * r + at // 2) * side[1] + 2 * q + at % 2, o * lines * RUN
-                    for line in range(lines):
-                        add_run(druns, own + line * RUN, x, first + offset[line], delta)  # type: ignore[call-arg]
-                    if further:
-                        for line in range(lines):
-                            add_run(dx, first + offset[line], runs, own + line * RUN, delta)  # type: ignore[call-arg]
+                other, below = (d if right else c), (width + 1 if right else width)
+                lower = (other > most) | (other != other)
+                most, which = (other if lower else most), (below if lower else which)
+                out[to + j] = 0 if most <= 0 else most
+                places[to + j] = -1 if most <= 0 else first + 2 * j + which
 
 
 @intrinsic
-def add_run(typing, to, i, x, j, factor):
-    """to[i : i + RUN] += factor * x[j : j + RUN]"""
+def maxima(typing, z, at, width, out, places, to, first):
+    """QUAD of these at once."""
 
     def generate(target, builder, signature, arguments):
-        number, size = target.get_value_type(to.dtype), to.dtype.bitwidth // 8
-        vector, word = ir.VectorType(number, RUN), ir.IntType(32)
-        kind = ir.FunctionType(vector, [vector] * 3)
-        fma = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{RUN}f{8 * size}")
+        number, size = target.get_value_type(z.dtype), z.dtype.bitwidth // 8
+        vector, place, word = ir.VectorType(number, QUAD), ir.VectorType(ir.IntType(32), QUAD), ir.IntType(32)
+        numbers, made, where = (
+            cgutils.create_struct_proxy(signature.args[k])(target, builder, arguments[k]).data for k in (0, 3, 4)
+        )
 
-        def run(array, k):
-            data = cgutils.create_struct_proxy(signature.args[array])(target, builder, arguments[array]).data
-            return builder.bitcast(builder.gep(data, [arguments[k]]), vector.as_pointer())
+        def all_(value):
+            one = builder.insert_element(ir.Constant(place, ir.Undefined), builder.trunc(value, word), word(0))
+            return builder.shuffle_vector(one, one, ir.Constant(place, [0] * QUAD))
 
-        nothing = ir.Constant(vector, ir.Undefined)
-        one = builder.insert_element(nothing, arguments[4], word(0))
-        every = builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(word, RUN), [0] * RUN))
-        place = run(0, 1)
-        left, right = builder.load(place, align=size), builder.load(run(2, 3), align=size)
-        builder.store(builder.call(fma, [every, right, left]), place, align=size)
+        def line(i):  # every other number, and those between
+            both = ir.VectorType(number, 2 * QUAD)
+            row = builder.load(builder.bitcast(builder.gep(numbers, [i]), both.as_pointer()), align=size)
+            return [builder.shuffle_vector(row, row, ir.Constant(place, [2 * j + odd for j in range(QUAD)]))
+                    for odd in (0, 1)]  # fmt: skip
+
+        def larger(one, other):  # not-a-number is larger than any
+            more = builder.fcmp_ordered(">", other[0], one[0])
+            second = builder.or_(more, builder.fcmp_unordered("uno", other[0], other[0]))
+            return [builder.select(second, b, a) for a, b in zip(one, other, strict=True)]
+
+        _, start, width, _, _, to, first = arguments
+        left = builder.add(all_(first), ir.Constant(place, [2 * j for j in range(QUAD)]))
+        right = builder.add(left, ir.Constant(place, [1] * QUAD))
+        (a, b), (c, d) = line(start), line(builder.add(start, width))
+        down = all_(width)
+        above, below = (a, left), (c, builder.add(left, down))
+        above, below = larger(above, (b, right)), larger(below, (d, builder.add(right, down)))
+        most, which = larger(above, below)
+        stopped = builder.fcmp_ordered("<=", most, ir.Constant(vector, [0.0] * QUAD))
+        most = builder.select(stopped, ir.Constant(vector, [0.0] * QUAD), most)
+        which = builder.select(stopped, ir.Constant(place, [-1] * QUAD), which)
+        for data, value, align in ((made, most, size), (where, which, 4)):
+            builder.store(value, builder.bitcast(builder.gep(data, [to]), value.type.as_pointer()), align=align)
         return target.get_dummy_value()
 
-    return types.void(to, types.int64, x, types.int64, to.dtype), generate
+    return types.void(z, types.int64, types.int64, out, places, types.int64, types.int64), generate
+
+
+@compiled
+def side_by_side(row, kerns, n_in):
+    """The first block's weight in `row`, (out, in, kernel^2), as (out, kernel^2, in)."""
+    n_out, places, _ = kerns.shape
+    for o in range(n_out):
+        for c in range(n_in):
+            for p in range(places):
+                kerns[o, p, c] = row[(o * n_in + c) * places + p]
+
+
+@compiled
+def in_kernels(runs, row):
+    n_out, n_in, kernel, _ = runs.shape
+    i = 0
+    for o in range(n_out):
+        for c in range(n_in):
+            for p in range(kernel):
+                for q in range(kernel):
+                    row[i] = runs[o, c, p, q]
+                    i += 1
+
+
+@compiled
+def back(x, above, where, side, live, delta, runs, db, kerns, dx):
+    """Adds a picture's part to the gradient of a block's kernels and biases. `above` (h * w, out) is dL/d(its outputs);
+    dx (H * W, in) becomes that of its inputs, if anybody wants it further down: if there are kernels."""
+    (n_out, high, wide), (n_in, kernel), width = where.shape, runs.shape[1:3], side[1]
+    dx[: len(dx) if len(kerns) else 0] = 0
+    for o in range(n_out):
+        n = 0
+        for r in range(high):
+            for q in range(wide):
+                live[n], delta[n] = where[o, r, q], above[r * wide + q, o]
+                n += where[o, r, q] >= 0
+        for i in range(n):
+            db[o] += delta[i]
+        some = max(RUNS // kernel, 1)
+        for c in range(0, n_in, some):
+            start, picture = c * side[0] * width, side[0] * width
+            add_runs(runs[o, c : c + some], x, start, picture, width, live[:n], delta)  # type: ignore[call-arg]
+        if len(kerns):
+            for low in range(0, dx.shape[1], VECTOR // x.itemsize):
+                add_kernels(dx, low, width, kerns[o], kernel, live[:n], delta)  # type: ignore[call-arg]
+
+
+@intrinsic
+def add_runs(typing, runs, x, at, channel, line, live, delta):
+    """runs (channels, kernel, RUN) += delta[i] x[at + live[i] + c channel + p line :], summed over i in registers."""
+
+    def generate(target, builder, signature, arguments):
+        number, size = target.get_value_type(runs.dtype), runs.dtype.bitwidth // 8
+        vector, word = ir.VectorType(number, RUN), ir.IntType(64)
+        to, pixels, places, deltas = arrays(target, builder, signature, arguments)
+        many, kernel, _ = cgutils.unpack_tuple(builder, to.shape, 3)
+        (length,) = cgutils.unpack_tuple(builder, places.shape, 1)
+        _, _, start, channel, line, *_ = arguments
+        done = builder.append_basic_block("done")
+        which = builder.switch(builder.add(builder.mul(kernel, word(RUNS + 1)), many), done)
+        for high in range(1, RUN + 1):
+            for n in range(1, max(RUNS // high, 1) + 1):
+                which.add_case(word(high * (RUNS + 1) + n), block := builder.append_basic_block(f"runs{high}x{n}"))
+                builder.position_at_end(block)
+                first = builder.bitcast(to.data, vector.as_pointer())
+                kept = [builder.gep(first, [word(j)]) for j in range(n * high)]
+                sums = [cgutils.alloca_once(builder, vector) for _ in kept]
+                for place, total in zip(kept, sums, strict=True):
+                    builder.store(builder.load(place, align=size), total)
+                with cgutils.for_range(builder, length) as loop:
+                    every = spread(builder, builder.load(builder.gep(deltas.data, [loop.index])), RUN)
+                    corner = builder.add(start, builder.load(builder.gep(places.data, [loop.index])))
+                    for j, total in enumerate(sums):
+                        offset = builder.add(builder.mul(channel, word(j // high)), builder.mul(line, word(j % high)))
+                        run = builder.bitcast(builder.gep(pixels.data, [builder.add(corner, offset)]),
+                                              vector.as_pointer())  # fmt: skip
+                        added = fma(builder, every, builder.load(run, align=size), builder.load(total))
+                        builder.store(added, total)
+                for place, total in zip(kept, sums, strict=True):
+                    builder.store(builder.load(total), place, align=size)
+                builder.branch(done)
+        builder.position_at_end(done)
+        return target.get_dummy_value()
+
+    return types.void(runs, x, types.int64, types.int64, types.int64, live, delta), generate
+
+
+@intrinsic
+def add_kernels(typing, dx, low, width, kern, kernel, live, delta):
+    """dx[live[i] + p width + q, low:] += delta[i] kern[p kernel + q, low:], a vector each."""
+
+    def generate(target, builder, signature, arguments):
+        number, size = target.get_value_type(dx.dtype), dx.dtype.bitwidth // 8
+        vector, word = ir.VectorType(number, VECTOR // size), ir.IntType(64)
+        to, weights, places, deltas = arrays(target, builder, signature, arguments)
+        (_, beside), (length,) = (cgutils.unpack_tuple(builder, a.shape, n) for a, n in ((to, 2), (places, 1)))
+        _, low, width, _, kernel, *_ = arguments
+        done = builder.append_basic_block("done")
+        which = builder.switch(kernel, done)
+        for side in range(1, RUN + 1):
+            which.add_case(word(side), block := builder.append_basic_block(f"kernel{side}"))
+            builder.position_at_end(block)
+            with cgutils.for_range(builder, length) as loop:
+                every = spread(builder, builder.load(builder.gep(deltas.data, [loop.index])), vector.count)
+                corner = builder.load(builder.gep(places.data, [loop.index]))
+                for p in range(side):
+                    line = builder.add(corner, builder.mul(width, word(p)))
+                    for q in range(side):
+                        rows = builder.add(line, word(q)), word(p * side + q)
+                        place, factor = (
+                            builder.bitcast(builder.gep(a.data, [builder.add(builder.mul(row, beside), low)]),
+                                            vector.as_pointer())
+                            for a, row in zip((to, weights), rows, strict=True)
+                        )  # fmt: skip
+                        factor, before = builder.load(factor, align=size), builder.load(place, align=size)
+                        builder.store(fma(builder, every, factor, before), place, align=size)
+            builder.branch(done)
+        builder.position_at_end(done)
+        return target.get_dummy_value()
+
+    return types.void(dx, types.int64, types.int64, kern, types.int64, live, delta), generate
+
+
+def arrays(target, builder, signature, arguments):
+    given = [pair for pair in zip(signature.args, arguments, strict=True) if isinstance(pair[0], types.Array)]
+    return [cgutils.create_struct_proxy(kind)(target, builder, argument) for kind, argument in given]
+
+
+def spread(builder, value, many):
+    """A vector full of it."""
+    word = ir.IntType(32)
+    alone = builder.insert_element(ir.Constant(ir.VectorType(value.type, many), ir.Undefined), value, word(0))
+    return builder.shuffle_vector(alone, alone, ir.Constant(ir.VectorType(word, many), [0] * many))
+
+
+def fma(builder, a, b, c):
+    name = f"llvm.fma.v{a.type.count}{'f32' if a.type.element == ir.FloatType() else 'f64'}"
+    return builder.call(
+        cgutils.get_or_insert_function(builder.module, ir.FunctionType(a.type, [a.type] * 3), name), [a, b, c]
+    )
 
 
 @compiled

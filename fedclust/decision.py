@@ -20,6 +20,7 @@ from fedclust.models import Model, values
 from fedclust.rng import stream
 
 Batch = tuple[Tensor, Tensor, Tensor]  # images (N, B, ...), labels (N, B), which are real (N, B)
+Passes = tuple[Tensor, Tensor]  # hidden layers' outputs of every client's batch (N, units), of which model (N,)
 Tap = tuple[nn.Module, Tensor, Tensor]  # a layer, its input, the delta of its output
 SLACK = 1e-5  # of a squared length, and more: what rounding may take from it
 CHUNK = 512  # samples at a time: their activations stay in the cache
@@ -47,6 +48,7 @@ def decisions(
     mask: Tensor,
     margin: Tensor | float = float("inf"),
     sign: int = 0,
+    passes: Passes | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """loss, <gradient, directions[k]> and |gradient| of every (client, model), (N, K) each.
 
@@ -54,10 +56,11 @@ def decisions(
     than `margin` (a number, or (N, 1)) above the client's least, and of all models of a client that is left with one.
 
     If what is sought is the largest margin / 2 * cosine - loss, with the cosine of sign * gradient and direction, say
-    the `sign`: products may then be bounds that are sufficient to see which model has it.
+    the `sign`: products may then be bounds that are sufficient to see which model has it. What that model made of the
+    client's batch is kept in `passes` (`room` for it) if they are given: `chosen_step` need not do it again.
     """
     if compilable(model, rows):
-        return compiled_decisions(model, rows, directions, (x, y, mask), margin, sign)
+        return compiled_decisions(model, rows, directions, (x, y, mask), margin, sign, passes)
     if directions is None:
         loss = losses(model, rows, x, y, mask)
         return loss, torch.zeros_like(loss), torch.zeros_like(loss)
@@ -69,11 +72,11 @@ def decisions(
     with fast_matmul(rows, CHUNK * model.size):
         for part in chunks(y):
             inputs, s = (x[part].flatten(0, 1).to(rows), y[part].flatten()), share[part]
-            passes = [taps(net, *inputs, s.flatten()) for net in modules]
-            loss[part] = torch.stack([(each.view_as(s) * s).sum(1) for each, _ in passes], 1)
+            tapped = [taps(net, *inputs, s.flatten()) for net in modules]
+            loss[part] = torch.stack([(each.view_as(s) * s).sum(1) for each, _ in tapped], 1)
             open_ = loss[part] <= loss[part].amin(1, keepdim=True) + margin[part]  # (n, K)
             open_ &= open_.sum(1, keepdim=True) > 1
-            for k, (_, backward) in enumerate(passes):
+            for k, (_, backward) in enumerate(tapped):
                 who = slice(None) if open_[:, k].all() else open_[:, k].nonzero()[:, 0]
                 for layer, a, dz in backward() if open_[:, k].any() else ():
                     a, dz = a.unflatten(0, s.shape)[who], dz.unflatten(0, s.shape)[who]  # (n, B, ...)
@@ -95,21 +98,34 @@ def plain(model: Model, rows: Tensor, batch: Batch) -> Batch:
     return x.flatten(2).to(rows).contiguous(), y.contiguous(), mask.contiguous()
 
 
+def room(model: Model, rows: Tensor, y: Tensor) -> Passes:
+    """For what hidden layers make of batches with labels y (N, B), as compiled code leaves it; else none."""
+    widths = model.geometry[0][1:-1].tolist() if compilable(model, rows) else []
+    units = sum(shared.padded(width, shared.VECTOR // rows.itemsize) for width in widths)
+    return rows.new_empty(len(y), y.shape[1] * units), torch.full((len(y),), -1)
+
+
 def compiled_decisions(
-    model: Model, rows: Tensor, directions: Tensor | None, batch: Batch, margin: Tensor | float = 0.0, sign: int = 0
+    model: Model,
+    rows: Tensor,
+    directions: Tensor | None,
+    batch: Batch,
+    margin: Tensor | float = 0.0,
+    sign: int = 0,
+    passes: Passes | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`decisions` for perceptrons, an equal share of the clients on each of PyTorch's threads."""
     n = len(batch[0])
     out = rows.new_zeros(3, n, len(rows))
     margins = torch.as_tensor(margin).to(rows).expand(n, 1)[:, 0].contiguous()
-    given = (*plain(model, rows, batch), margins, *out)
+    given = (*plain(model, rows, batch), margins, *out, *(passes or (rows.new_empty(n, 0), torch.empty(n).long())))
     towards = rows[:0] if directions is None else directions
     about = rows, towards, *subspaces(model, towards if sign else rows[:0])
     models = *(each.contiguous().numpy() for each in about), *model.geometry
 
     def work(part: slice) -> None:
-        *batches, margin, loss, dot, square = (each[part].numpy() for each in given)
-        shared.decide(*models, *batches, margin, sign, loss, dot, square)
+        *batches, margin, loss, dot, square, outputs, likely = (each[part].numpy() for each in given)
+        shared.decide(*models, *batches, margin, sign, loss, dot, square, outputs, likely)
 
     each = -(-n // min(torch.get_num_threads(), n))
     clients = [slice(i, i + each) for i in range(0, n, each)]
@@ -146,17 +162,30 @@ def by_client(layer: nn.Module, a: Tensor, dz: Tensor, V: Tensor, v: Tensor | No
     return (dz * along).sum((1, 2)), (gram * (dz @ dz.mT)).sum((1, 2))
 
 
-def chosen_step(model: Model, rows: Tensor, choice: Tensor, x: Tensor, y: Tensor, mask: Tensor, lr: float) -> Tensor:
+def chosen_step(
+    model: Model,
+    rows: Tensor,
+    choice: Tensor,
+    x: Tensor,
+    y: Tensor,
+    mask: Tensor,
+    lr: float,
+    passes: Passes | None = None,
+) -> Tensor:
     """The mean over each model's clients of their models after one SGD step from it, (K, P); unchosen models stay.
 
-    All start from the same model, so that is one step along the clients' mean gradient: one backward per model.
+    All start from the same model, so that is one step along the clients' mean gradient: one backward per model. Of
+    batches in `passes` the forward half is known.
     """
     out = rows.clone()
     if compilable(model, rows):
-        batches = plain(model, rows, (x, y, mask))
+        outputs, likely = passes or room(model, rows, y)
+        known = (likely == choice) & (outputs.shape[1] > 0)
+        batches = [each.numpy() for each in plain(model, rows, (x, y, mask))]
         for k in choice.unique().tolist():
-            mine = [part[choice == k].numpy() for part in batches]
-            shared.mean_step(rows[k].numpy(), *model.geometry, *mine, lr, out[k].numpy())
+            members = (choice == k).nonzero()[:, 0].numpy()
+            kept = known.numpy(), outputs.numpy()
+            shared.mean_step(rows[k].numpy(), *model.geometry, *batches, members, *kept, lr, out[k].numpy())
         return out
     share = shares(mask, rows)
     with fast_matmul(rows, CHUNK * model.size):

@@ -81,8 +81,8 @@ def label_slices(
     >>> [labels.unique().tolist() == [group] for labels, group in zip(fed.y, fed.group)] == [True] * 20
     True
     """
-    data, rng = _halves(data, seed, **options), numpy_stream(seed, "label_slices")
-    y, slices = data.y.numpy(), clients * slices_per_client
+    (y, y_test), slices = _labels(data, seed, **options), clients * slices_per_client
+    rng = numpy_stream(seed, "label_slices")
     _demand(min(clients, slices_per_client) >= 1 and slices <= len(y),
             f"clients={clients}, slices_per_client={slices_per_client}: {slices} slices of {len(y)} training samples; "
             f"ask for 1 to {len(y)} slices in total")  # fmt: skip
@@ -90,7 +90,7 @@ def label_slices(
     cut = np.array_split(order[y[order].argsort(kind="stable")], slices)
     deal = rng.permutation(slices).reshape(clients, slices_per_client)
     train = [np.concatenate([cut[j] for j in mine]) for mine in deal]
-    test = _spread(data.y_test.numpy(), _counts(y, train, len(data.classes)), np.arange(clients), rng)
+    test = _spread(y_test, _counts(y, train, len(data.classes)), np.arange(clients), rng)
     major = np.array([np.bincount(y[part]).argmax() for part in cut])[deal]  # (N, k)
     held = (major[:, :, None] == np.arange(len(data.classes))).any(1)  # (N, k) -> (N, classes)
     group = np.unique(held, axis=0, return_inverse=True)[1].reshape(-1) if slices_per_client > 1 else major[:, 0]
@@ -242,12 +242,11 @@ def iid_mix(
     of a global model. "own" follows the client's distribution. Group 0 is the IID clients; the others stand alone.
     """
     _demand(test in ("global", "own"), f"test={test!r}: must be 'global' or 'own'")
-    data, classes = _halves(data, seed, holdout), len(data.classes)
-    y, own = data.y.numpy(), test == "own"
+    (y, y_test), classes, own = _labels(data, seed, holdout), len(data.classes), test == "own"
     train, group = _mix(y, classes, iid, other, generator, classes_per_client, seed)
     table = _counts(y, train, classes) if own else np.ones((1, classes))
-    spread = _spread(data.y_test.numpy(), table, np.arange(len(group)) * own, numpy_stream(seed, "iid_mix", "test"))
-    return _gather(data, train, spread, group, seed, validation=validation, limit=limit)
+    spread = _spread(y_test, table, np.arange(len(group)) * own, numpy_stream(seed, "iid_mix", "test"))
+    return _gather(data, train, spread, group, seed, validation=validation, limit=limit, holdout=holdout)
 
 
 def iid_mix_counts(
@@ -306,10 +305,10 @@ def _mix(
 def _by_table(
     data: Dataset, table: Weights, clients: int, called: str, seed: int, **options: Unpack[Options]
 ) -> Federation:
-    data, k = _halves(data, seed, **options), len(table)
-    _demand(k <= clients <= len(data.y), _range(called, clients, k, len(data.y)))
+    labels, k = _labels(data, seed, **options), len(table)
+    _demand(k <= clients <= len(labels[0]), _range(called, clients, k, len(labels[0])))
     group, rng = np.arange(clients) * k // clients, numpy_stream(seed, "by_table")
-    train, test = (_spread(y.numpy(), table, group, rng) for y in (data.y, data.y_test))
+    train, test = (_spread(y, table, group, rng) for y in labels)
     return _gather(data, train, test, group, seed, **options)
 
 
@@ -334,39 +333,49 @@ def _gather(
     data: Dataset, train: Sequence[Index], test: Sequence[Index], group: Index, seed: int, validation: float = 0.0,
     limit: int | None = None, holdout: float | None = None,
 ) -> Federation:  # fmt: skip
-    """The index lists' images, normalised and stacked; `holdout` is `_halves`' affair."""
+    """The index lists' images, normalised, their labels, and which are real."""
     _demand(0 <= validation < 1, f"validation={validation}: a share, at least 0 and below 1")
     _demand(limit is None or limit >= 1, f"limit={limit}: training samples per client, at least 1, or None for all")
     rng = numpy_stream(seed, "gather")
     train = [rng.permutation(mine) for mine in train]
     cuts = [round(validation * len(mine)) for mine in train]
-    lists = {"train": [mine[n:][:limit] for mine, n in zip(train, cuts, strict=True)], "test": test}
+    halves = {"": [mine[n:][:limit] for mine, n in zip(train, cuts, strict=True)], "_test": test}
     if validation:
-        lists["val"] = [mine[:n] for mine, n in zip(train, cuts, strict=True)]
-    empty = [i for i, mine in enumerate(lists["train"]) if not len(mine)]
+        halves["_val"] = [mine[:n] for mine, n in zip(train, cuts, strict=True)]
+    empty = [i for i, mine in enumerate(halves[""]) if not len(mine)]
     _demand(not empty, f"clients {empty} would hold no training sample: ask for fewer clients or use more data")
-    halves = {}
-    for half, mine in lists.items():
-        x, y = (data.x_test, data.y_test) if half == "test" else (data.x, data.y)
-        halves[half] = [(x[i], y[i]) for i in map(torch.from_numpy, mine)]  # bytes: a quarter of the memory
-    fed = Federation.stack(halves, group=torch.from_numpy(group).long(), classes=len(data.classes))
+    own, held_out = _halves(data, seed, holdout)
     mean, std = (torch.tensor(v).view(-1, 1, 1) for v in (data.mean, data.std))
-    pixels: dict[str, Any] = {}
-    for half in lists:
-        x, _, mask = fed.half(half)
-        name = "x" if half == "train" else f"x_{half}"
-        pixels[name] = x.float().div_(255).sub_(mean).div_(std).mul_(mask[..., None, None, None])
-    return replace(fed, **pixels)
+    parts: dict[str, Tensor] = {}
+    for end, lists in halves.items():
+        images, labels, which = held_out if end == "_test" else own
+        shape = len(lists), max(1, *map(len, lists))
+        x, y, mask = torch.empty(*shape, *data.shape), torch.zeros(shape).long(), torch.zeros(shape).bool()
+        for i, mine in enumerate(lists):  # client by client: what one needs stays in the cache
+            at, n = torch.from_numpy(which[mine]), len(mine)
+            torch.sub(images[at].float().div_(255), mean, out=x[i, :n]).div_(std)
+            x[i, n:], y[i, :n], mask[i, :n] = 0, labels[at], True
+        parts |= {"x" + end: x, "y" + end: y, "mask" + end: mask}
+    ids, classes = torch.arange(len(group)), len(data.classes)
+    return Federation(**parts, group=torch.from_numpy(group).long(), ids=ids, classes=classes)
 
 
-def _halves(data: Dataset, seed: int, holdout: float | None = None, **_: Any) -> Dataset:
+Half = tuple[Tensor, Tensor, Index]  # images, their labels, which of them
+
+
+def _halves(data: Dataset, seed: int, holdout: float | None = None, **_: Any) -> tuple[Half, Half]:
+    """For training and for testing."""
     if holdout is None and len(data.y_test):
-        return data
+        return (data.x, data.y, np.arange(len(data.y))), (data.x_test, data.y_test, np.arange(len(data.y_test)))
     share = 0.2 if holdout is None else holdout
     _demand(0 < share < 1, f"holdout={share}: a share of the training half, above 0 and below 1")
-    order = torch.from_numpy(numpy_stream(seed, "holdout").permutation(len(data.y)))
-    test, train = order.tensor_split([round(share * len(order))])
-    return replace(data, x=data.x[train], y=data.y[train], x_test=data.x[test], y_test=data.y[test])
+    order = numpy_stream(seed, "holdout").permutation(len(data.y))
+    cut = round(share * len(order))
+    return (data.x, data.y, order[cut:]), (data.x, data.y, order[:cut])
+
+
+def _labels(data: Dataset, seed: int, holdout: float | None = None, **_: Any) -> list[Index]:
+    return [labels.numpy()[which] for _, labels, which in _halves(data, seed, holdout)]
 
 
 def _counts(y: Index, lists: Iterable[Index], classes: int) -> Weights:

@@ -51,9 +51,9 @@ BLOCK = 2 * ROWS  # samples in a piece of the triangle below a diagonal
 
 
 @compiled
-def decide(rows, towards, onto, within, beyond, widths, x, y, mask, margin, sign, loss, dot, square):
+def decide(rows, towards, onto, within, beyond, widths, x, y, mask, margin, sign, loss, dot, square, outputs, likely):
     """`decision.decisions` for models (K, P), directions (K, P) or none, batches (N, B, in), (N, B), (N, B), margins
-    (N,); the last three, (N, K) each, are filled.
+    (N,); loss, dot, square (N, K) are filled, and likely (N,), the models that win, with their hidden layers' outputs.
 
     With a `sign`, models are looked at roughly first (`onto`, `within`, `beyond` are `decision.subspaces`), and if more
     than one can win then exactly, the most promising before the others. The others' dot is what it can be at most.
@@ -75,11 +75,12 @@ def decide(rows, towards, onto, within, beyond, widths, x, y, mask, margin, sign
         lay_out(x[i], chosen[:n], u, images)
         for j in range(models):
             mine, top = A[j * (layers + 1) :], A[j * (layers + 1) + layers]
-            predict_batch(images, n, u, r[j], W[j * layers :], mine, widths, all_rows)
+            predict_batch(images, n, u, r[j], W[j * layers :], mine, widths, all_rows, 0)
             loss[i, j] = mean_loss(top, y[i], chosen[:n], widths[-1])
         order, rough, half = ascending(loss[i]), sign != 0 and margin[i] < math.inf, margin[i] / real(2)
-        reach = loss[i, order[0]] + margin[i]
+        reach, likely[i] = loss[i, order[0]] + margin[i], order[0]
         if len(towards) == 0 or models == 1 or not loss[i, order[1]] <= reach:
+            keep(A[likely[i] * (layers + 1) :], widths, outputs[i])
             continue
         compare(x[i], chosen[:n], u, images, across, alike, all_rows)
         promise[:], best = math.inf, math.inf
@@ -107,37 +108,46 @@ def decide(rows, towards, onto, within, beyond, widths, x, y, mask, margin, sign
                 least = cosine(sign * along - around, square[i, j], lengths[j])
                 best = min(best, loss[i, j] - half * (least - ROUNDING))
                 reach = min(reach, best + half)
-        if rough and np.sum(promise <= best) == 1:
-            continue
-        for j in ascending(promise):
-            if promise[j] > best or promise[j] == math.inf:
+        order, alone = ascending(promise), rough and np.sum(promise <= best) == 1
+        likely[i] = order[0]
+        for j in order:
+            if promise[j] > best or promise[j] == math.inf or alone:
                 break
             first, delta = D[j * layers], dZ[j * layers]
             dot[i, j] = others[j] + product(delta, images, n, first, u, r_towards[j], all_rows, seen)
             if rough:
-                best = min(best, loss[i, j] - half * cosine(sign * dot[i, j], square[i, j], lengths[j]))
+                found = loss[i, j] - half * cosine(sign * dot[i, j], square[i, j], lengths[j])
+                if found <= best:
+                    best, likely[i] = found, j
+        keep(A[likely[i] * (layers + 1) :], widths, outputs[i])
 
 
 @compiled
-def mean_step(row, widths, x, y, mask, lr, out):
-    """Into `out`, the mean over these clients' batches of their models one step from `row` (P,)."""
+def mean_step(row, widths, x, y, mask, members, known, outputs, lr, out):
+    """Into `out`, the mean over these members' batches of their models one step from `row` (P,). Of those that are
+    `known` (N,), `outputs` holds what the hidden layers made."""
     real, lanes, layers, most = row.dtype.type, VECTOR // row.itemsize, len(widths) - 1, x.shape[1]
     W, A = load(row, widths, lanes), spaces(widths, most, lanes, row)[0]
     T, dZ = turned_over(row, widths, lanes), spaces(widths, most, lanes, row)[1]
-    ends = [w.copy() for w in W]
+    ends, kept = [w.copy() for w in W], A[:]
     images, pixels = by_images(most, widths[0], row), by_pixels(most, widths[0], row)
     all_rows, chosen = np.arange(widths.max() + most + 1), np.zeros(most, np.int64)
     r, drift = column_sums(W[0]), np.zeros(dZ[0].shape[1], row.dtype)
-    for i in range(len(x)):
+    for i in members:
         n = by_label(y[i], mask[i], widths[-1], chosen)
         u = background(x[i, chosen[0]])
-        lay_out(x[i], chosen[:n], u, images)
-        predict_batch(images, n, u, r, W, A, widths, all_rows)
-        deltas(A, T, y[i], chosen[:n], widths, all_rows, dZ, -lr / n / len(x))
+        if known[i]:
+            recall(outputs[i], widths, most, kept)
+            predict_batch(images, n, u, r, W, kept, widths, all_rows, layers - 1)
+        else:
+            lay_out(x[i], chosen[:n], u, images)
+            predict_batch(images, n, u, r, W, A, widths, all_rows, 0)
+        a = kept if known[i] else A
+        deltas(a, T, y[i], chosen[:n], widths, all_rows, dZ, -lr / n / len(members))
         used = turn_over(x[i], chosen[:n], u, pixels)
         by_parts(ends[0], pixels, used, dZ[0])
         for k in range(1, layers):
-            inputs = A[k][:n, : widths[k] + 1].T
+            inputs = a[k][:n, : widths[k] + 1].T
             into = ends[k][:, :, :lanes]
             add_product(into, all_rows[: widths[k] + 1], inputs, in_panels(dZ[k], lanes), all_rows[:n])
         first = dZ[0]
@@ -159,7 +169,7 @@ def predict(row, widths, x, out):
     for low in range(0, len(x), TOGETHER):
         n = min(TOGETHER, len(x) - low)
         lay_out(x[low : low + n], all_rows[:n], u, images)
-        predict_batch(images, n, u, r, W, A, widths, all_rows)
+        predict_batch(images, n, u, r, W, A, widths, all_rows, 0)
         for b in range(n):
             put(A[layers][b, : widths[-1]], out[low + b])
 
@@ -266,10 +276,29 @@ def turn_over(x, chosen, u, pixels):
 
 
 @compiled
-def predict_batch(images, n, u, r, W, A, widths, all_rows):
-    """All layers' outputs, into A[1], A[2], ..."""
+def keep(A, widths, outputs):
+    """The hidden layers' outputs, A[1], A[2], ..., one after the other, if there is room."""
+    low = 0
+    for k in range(1, len(widths) - 1 if len(outputs) else 0):
+        put(A[k].ravel(), outputs[low:])
+        low += A[k].size
+
+
+@compiled
+def recall(outputs, widths, most, A):
+    """They, where they lie."""
+    low, lanes = 0, VECTOR // outputs.itemsize
+    for k in range(1, len(widths) - 1):
+        wide = padded(widths[k], lanes)
+        A[k] = outputs[low : low + most * wide].reshape(most, wide)
+        low += most * wide
+
+
+@compiled
+def predict_batch(images, n, u, r, W, A, widths, all_rows, first):
+    """The outputs of all layers from the `first` on, into A[first + 1], ..."""
     lanes, layers = W[0].shape[2], len(widths) - 1
-    for k in range(layers):
+    for k in range(first, layers):
         z, w = A[k + 1], W[k]
         into = in_panels(z, lanes)
         if k == 0:

@@ -30,7 +30,7 @@ def block(x, w, b):
     picture = np.zeros(convnet.room(n_in, side, lanes), x.numpy().dtype)
     picture[: x.numel()] = x.flatten()
     z = np.zeros((n_out, convnet.places(side, kernel, lanes)), picture.dtype)
-    out, where = np.zeros(n_out * sides[0] * sides[1], picture.dtype), np.zeros((n_out, *sides), np.int8)
+    out, where = np.zeros(n_out * sides[0] * sides[1], picture.dtype), np.zeros((n_out, *sides), np.int32)
     convnet.block(torch.cat([w.flatten(), b]).numpy(), picture, z, out, where, side, kernel)
     return torch.from_numpy(out).view(where.shape), where, picture, side
 
@@ -45,15 +45,17 @@ def test_a_block_by_hand():
     out, where, picture, side = block(x, w, b)
     assert out.tolist() == [[[28.0]], [[0.0]]]
     assert where.tolist() == [[[0]], [[-1]]]
-    runs, druns = np.zeros((10, convnet.RUN), np.float32), np.zeros(10 * convnet.RUN, np.float32)
-    convnet.in_runs(w.flatten().numpy(), runs, 5)
-    db, dx = np.zeros(2, np.float32), np.zeros_like(picture)
-    convnet.back(picture, np.array([2, 2], np.float32), where, side, 5, runs.ravel(), dx, druns, db, True)
-    dw = druns.reshape(2, 5, convnet.RUN)[:, :, :5]
+    runs, kerns = (np.zeros(shape, np.float32) for shape in ((2, 1, 5, convnet.RUN), (2, 25, VECTOR // 4)))
+    convnet.side_by_side(w.flatten().numpy(), kerns, 1)
+    db, dx = np.zeros(2, np.float32), np.zeros((36, VECTOR // 4), np.float32)
+    above, live, delta = np.full((1, 2), 2, np.float32), np.zeros(1, np.int64), np.zeros(1, np.float32)
+    convnet.back(picture, above, where, side, live, delta, runs, db, kerns, dx)
+    dw = runs[:, 0, :, :5]
     assert np.array_equal(dw[0], 2 * x[0, :5, :5].numpy())
     assert not dw[1].any()
     assert db.tolist() == [2, 0]
-    assert dx[:36].reshape(6, 6).tolist() == [[2.0] * 5 + [0.0]] * 5 + [[0.0] * 6]
+    assert dx[:, 0].reshape(6, 6).tolist() == [[2.0] * 5 + [0.0]] * 5 + [[0.0] * 6]
+    assert not dx[:, 1:].any()
 
 
 @settings(max_examples=40, deadline=None)

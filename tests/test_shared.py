@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedclust import shared
 from fedclust.algorithms import Joint
-from fedclust.decision import chosen_step, decisions
+from fedclust.decision import chosen_step, decisions, room
 from fedclust.models import mlp
 from fedclust.training import LocalSGD
 from tests.algorithms.test_joint import loop
@@ -50,6 +50,10 @@ def test_a_background_changes_nothing(side, hidden, batch, background, ink, thre
         step = torch.cat([w.grad.flatten() for w in net.parameters()])
         torch.testing.assert_close(ends[k], rows[k] - 0.3 * step, rtol=0, atol=1e-9)
     assert torch.equal(ends[1], rows[1])
+    passes = room(model, rows, y)
+    decisions(model, rows, directions, x, y, mask, passes=passes)
+    assert torch.equal(passes[1], seen[0].argmin(1))  # without a sign, the loss is all that is known
+    assert torch.equal(chosen_step(model, rows, choice, x, y, mask, 0.3, passes), ends)  # known or not, to the last bit
 
 
 @pytest.mark.parametrize("n", [0, 1, shared.TOGETHER - 1, shared.TOGETHER, 2 * shared.TOGETHER + 7])
@@ -71,8 +75,14 @@ def test_models_that_cannot_win_are_left_out_and_nobody_chooses_otherwise(lam, s
     dw, (x, y, mask) = rows.roll(1, 0), batches(40, 6, 4, 0.0, 0.5)
     method, count = Joint(LocalSGD(model, lr=0.1), k=5, lam=lam, sign=sign), mask.sum(1, keepdim=True)
     whole = loop(model, rows, dw, x, y, mask)
-    some = decisions(model, rows, dw, x, y, mask, method.margin(count), method.toward)
-    assert torch.equal(method.score(*some, dw, count).argmax(1), method.score(*whole, dw, count).argmax(1))
+    passes = room(model, rows, y)
+    some = decisions(model, rows, dw, x, y, mask, method.margin(count), method.toward, passes)
+    choice = method.score(*whole, dw, count).argmax(1)
+    assert torch.equal(method.score(*some, dw, count).argmax(1), choice)
+    if lam < 1:
+        assert torch.equal(passes[1], choice)  # what is kept for the step is what it needs
+    ends = [chosen_step(model, rows, choice, x, y, mask, 0.1, known) for known in (None, passes)]
+    assert torch.equal(*ends)
     looked_at, exact = some[2] > 0, (some[1] - whole[1]).abs() < 1e-12
     assert (method.toward * (some[1] - whole[1])[looked_at & ~exact] > 0).all()  # bounds
     if lam == 1:

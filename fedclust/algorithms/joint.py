@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.base import Info, Method, State, check_finite, cost
-from fedclust.decision import chosen_step, decisions
+from fedclust.decision import chosen_step, decisions, room
 from fedclust.federation import Federation
 from fedclust.rng import key, stream
 from fedclust.training import LocalSGD
@@ -72,15 +72,16 @@ class Joint(Method):
         x, y, mask = self.batch(fed, seed, t)
         dw = None if before is None or self.lam == 0 else w - before  # Eq. 2  (K, P)
         count = mask.sum(1, keepdim=True)
-        reach = self.margin(count), self.toward
-        loss, dot, norm = decisions(self.train.model, w, dw, x, y, mask, *reach)  # l.6-7  (N, K) each
+        reach, passes = (self.margin(count), self.toward), room(self.train.model, w, y)
+        loss, dot, norm = decisions(self.train.model, w, dw, x, y, mask, *reach, passes)  # l.6-7  (N, K) each
         check_finite(loss.isfinite().all(1), fed.ids)
         labels = self.score(loss, dot, norm, dw, count).argmax(1)  # l.10, Eq. 4  (N, K) -> (N,)
         empty = self.k - len(labels.unique())
         if empty and self.rescue:  # Sec. II-C
             lots = torch.tensor([key(seed, "rescue", t, i) for i in fed.ids.tolist()])
             labels = labels.index_copy(0, lots.argsort()[: self.k], torch.arange(self.k))
-        models = chosen_step(self.train.model, w, labels, x, y, mask, self.train.lr * self.train.decay**t)  # l.11, l.14
+        lr = self.train.lr * self.train.decay**t
+        models = chosen_step(self.train.model, w, labels, x, y, mask, lr, passes)  # l.11, l.14
         picked = float(loss.gather(1, labels[:, None]).mean())
         info = cost(state, torch.arange(len(fed)), down=self.k * len(fed)) | {"train_loss": picked, "empty": empty}
         return State(models, labels, {"previous": w}), info

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from fedclust import datasets, partition
 from fedclust.algorithms import DCFL, Joint
-from fedclust.decision import chosen_step, decisions, losses
+from fedclust.decision import chosen_step, decisions, room
 from fedclust.federation import Federation
 from fedclust.models import ChannelsLast, Model, cnn, mlp, vgg19
 from fedclust.privacy import DPSGD
@@ -114,12 +114,10 @@ def joint(devices: int = 80, gradients: bool = True, iteration: int = 1, noise: 
         torch.stack([r / (choice == j).sum().clamp_min(1) for j, r in enumerate(returned)])
 
     def ours() -> None:
-        if gradients:
-            choice = method.score(*decisions(model, rows, directions, *seen, *reach), directions, count).argmax(1)
-        else:
-            choice = losses(model, rows, *seen).argmin(1)
+        passes, dw = room(model, rows, seen[1]), directions if gradients else None
+        choice = method.score(*decisions(model, rows, dw, *seen, *reach, passes), dw, count).argmax(1)
         found["ours"] = choice
-        chosen_step(model, rows, choice, *seen, 0.1)
+        chosen_step(model, rows, choice, *seen, 0.1, passes)
 
     loop(), ours()
     assert torch.equal(found["loop"], found["ours"]), "both ways must choose the same models"
