@@ -1,4 +1,4 @@
-"""Small convolutional networks in compiled code: blocks of convolution, 2x2 maximum and ReLU, then a perceptron.
+"""Small convolutional networks in compiled code: blocks of convolution, 2x2 maximum (or none) and ReLU, a perceptron.
 
 A general library wants many channels to fill its vectors with; a picture has one or three. Here the vectors run along
 the picture. With pictures of width W as rows of numbers, the place p of an output is p + i W + j for a kernel's entry
@@ -210,7 +210,8 @@ def shifted(x, many, lanes):
 
 @compiled
 def block(row, x, z, out, where, side, kernel):
-    """Convolution, 2x2 maximum and its places, ReLU: a picture x (in * H * W + room,) -> out (out * h * w + ...,)."""
+    """Convolution, 2x2 maximum if `where` has room for no more, and its places, ReLU: a picture x (in * H * W + room,)
+    -> out (out * h * w + ...,)."""
     (n_out, total), lanes = z.shape, VECTOR // x.itemsize
     n_in = (len(x) - RUN - 2 * lanes) // (side[0] * side[1])
     w, b = kernels(row, n_out, n_in, kernel)
@@ -224,7 +225,10 @@ def block(row, x, z, out, where, side, kernel):
         for p in range(total):
             z[o, p] = b[o]
     add_product(in_panels(z, lanes), np.arange(n_out), w[:, : len(of)], shifted(x, total // lanes, lanes), of)
-    maximum(z, side[1], out, where)
+    if where.shape[1] == side[0] - kernel + 1:
+        positive(z, side[1], out, where)
+    else:
+        maximum(z, side[1], out, where)
 
 
 @compiled
@@ -234,6 +238,20 @@ def norm2(a, width):
         for i in range(width):
             total += row[i] * row[i]
     return total
+
+
+@compiled
+def positive(z, width, out, place):
+    """ReLU alone, and which numbers pass: their places, else -1."""
+    n_out, high, wide = place.shape
+    flat, places = z.ravel(), place.ravel()
+    for o in range(n_out):
+        for i in range(high):
+            to, line = (o * high + i) * wide, o * z.shape[1] + i * width
+            for j in range(wide):
+                stopped = flat[line + j] <= 0
+                out[to + j] = 0 if stopped else flat[line + j]
+                places[to + j] = -1 if stopped else i * width + j
 
 
 @compiled

@@ -1,20 +1,23 @@
 """Which model suits a client's batch: losses and gradients of every (client, model) pair, without building gradients.
 
-Perceptrons go through compiled code (`fedclust.shared`). For other networks: the clients share K models, so a model
-runs once over all their batches. For a linear layer with inputs a and deltas
-dz = dL/dz (of the client's mean loss), the gradient dz^T a is only looked at through products:
-<dz^T a, V> = sum(dz * (a V^T)) and |dz^T a|^2 = sum((a a^T) * (dz dz^T)). Nothing of size (N, K, P) exists.
+Perceptrons go through compiled code (`fedclust.shared`), and so do small convolutional networks, whose gradients are
+made, one pair after the other. For other networks: the clients share K models, so a model runs once over all their
+batches. For a linear layer with inputs a and deltas dz = dL/dz (of the client's mean loss), the gradient dz^T a is only
+looked at through products: <dz^T a, V> = sum(dz * (a V^T)) and |dz^T a|^2 = sum((a a^T) * (dz dz^T)). Nothing of size
+(N, K, P) exists.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.grad import conv2d_weight
 
-from fedclust import shared
+from fedclust import convnet, shared
 from fedclust.matmul import fast_matmul
 from fedclust.models import Model, values
 from fedclust.rng import stream
@@ -24,19 +27,16 @@ Passes = tuple[Tensor, Tensor]  # hidden layers' outputs of every client's batch
 Tap = tuple[nn.Module, Tensor, Tensor]  # a layer, its input, the delta of its output
 SLACK = 1e-5  # of a squared length, and more: what rounding may take from it
 CHUNK = 512  # samples at a time: their activations stay in the cache
+STEEP = 1024.0  # a step this long is the gradient, to all its digits
 
 
 def losses(model: Model, rows: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
     """Mean loss of every client's batch under every model: (K, P), (N, B, ...), (N, B), (N, B) -> (N, K)."""
     if compilable(model, rows):
         return compiled_decisions(model, rows, None, (x, y, mask))[0]
-    share, out = shares(mask, rows), rows.new_empty(len(x), len(rows))
-    with torch.no_grad(), fast_matmul(rows, CHUNK * model.size):
-        for k, net in nets(model, rows, range(len(rows))):
-            for part in chunks(y):
-                loss = cross_entropy(net(x[part].flatten(0, 1).to(rows)), y[part].flatten(), reduction="none")
-                out[part, k] = (loss.view_as(share[part]) * share[part]).sum(1)
-    return out
+    with fast_matmul(rows, CHUNK * model.size):
+        each = [cross_entropy(model.logits(row, x.flatten(0, 1)), y.flatten(), reduction="none") for row in rows]
+    return (torch.stack(each, -1).unflatten(0, y.shape) * shares(mask, rows)[..., None]).sum(1)  # (N, B, K) -> (N, K)
 
 
 def decisions(
@@ -64,8 +64,15 @@ def decisions(
     if directions is None:
         loss = losses(model, rows, x, y, mask)
         return loss, torch.zeros_like(loss), torch.zeros_like(loss)
-    share, margin = shares(mask, rows), torch.as_tensor(margin).to(rows).expand(len(x), 1)
-    loss, dot, square = rows.new_zeros(3, len(x), len(rows))
+    margin = torch.as_tensor(margin).to(rows).expand(len(x), 1)
+    if model.compiled(rows):
+        loss = losses(model, rows, x, y, mask)
+        dot, norm = torch.zeros_like(loss), torch.zeros_like(loss)
+        for i, k in undecided(loss, margin).nonzero().tolist():
+            gradient = (rows[k] - stepped(model, rows[k], (x[i], y[i], mask[i]), STEEP)) / STEEP
+            dot[i, k], norm[i, k] = gradient @ directions[k], gradient.norm()
+        return loss, dot, norm
+    share, (loss, dot, square) = shares(mask, rows), rows.new_zeros(3, len(x), len(rows))
     modules = [model.module(row).eval() for row in rows]
     names = [{layer: name for name, layer in net.named_modules()} for net in modules]
     towards = [{p[0]: v for p, v in zip(model.layout, model.split(way), strict=True)} for way in directions]
@@ -74,8 +81,7 @@ def decisions(
             inputs, s = (x[part].flatten(0, 1).to(rows), y[part].flatten()), share[part]
             tapped = [taps(net, *inputs, s.flatten()) for net in modules]
             loss[part] = torch.stack([(each.view_as(s) * s).sum(1) for each, _ in tapped], 1)
-            open_ = loss[part] <= loss[part].amin(1, keepdim=True) + margin[part]  # (n, K)
-            open_ &= open_.sum(1, keepdim=True) > 1
+            open_ = undecided(loss[part], margin[part])
             for k, (_, backward) in enumerate(tapped):
                 who = slice(None) if open_[:, k].all() else open_[:, k].nonzero()[:, 0]
                 for layer, a, dz in backward() if open_[:, k].any() else ():
@@ -87,8 +93,25 @@ def decisions(
     return loss, dot, square.sqrt()
 
 
+def undecided(loss: Tensor, margin: Tensor) -> Tensor:
+    """Which models a client may still choose: (N, K), (N, 1) -> (N, K). None where it has no choice."""
+    found = loss <= loss.amin(1, keepdim=True) + margin
+    return found & (found.sum(1, keepdim=True) > 1)
+
+
 def compilable(model: Model, rows: Tensor) -> bool:
     return not model.blocks and model.compiled(rows)
+
+
+def stepped(model: Model, row: Tensor, batch: Batch, lr: float) -> Tensor:
+    """A small convolutional network (P,) after one step on one batch (B, ...), (B,), (B,)."""
+    (x, y, mask), end = batch, row.clone()
+    model.check(x, y[mask])
+    plan = torch.arange(len(y)).where(mask, -1)[None]  # (1, B)
+    images, labels = x.flatten(1).to(row).contiguous(), y.contiguous()
+    convnet.train(end.numpy(), *model.geometry, images.numpy(), labels.numpy(), plan.numpy(), lr, 0.0, 0.0, 0.0,
+                  math.inf, 0, np.uint64(0), 0.0)  # fmt: skip
+    return end
 
 
 def plain(model: Model, rows: Tensor, batch: Batch) -> Batch:
@@ -186,6 +209,11 @@ def chosen_step(
             members = (choice == k).nonzero()[:, 0].numpy()
             kept = known.numpy(), outputs.numpy()
             shared.mean_step(rows[k].numpy(), *model.geometry, *batches, members, *kept, lr, out[k].numpy())
+        return out
+    if model.compiled(rows):
+        for k in choice.unique().tolist():
+            members = (choice == k).nonzero()[:, 0].tolist()
+            out[k] = sum(stepped(model, rows[k], (x[i], y[i], mask[i]), lr) for i in members) / len(members)
         return out
     share = shares(mask, rows)
     with fast_matmul(rows, CHUNK * model.size):

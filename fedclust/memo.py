@@ -6,7 +6,7 @@ finds such work again by the exact content of its inputs, so what comes back is 
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from hashlib import blake2b
+from hashlib import sha1
 from typing import Any
 
 from torch import Tensor
@@ -15,7 +15,9 @@ from torch import Tensor
 def content(tensor: Tensor) -> bytes:
     """A fingerprint of a tensor's values, type and shape."""
     plain = tensor.detach().cpu().contiguous()
-    return blake2b(plain.numpy().data, digest_size=16, key=str((plain.dtype, plain.shape)).encode()[:64]).digest()
+    found = sha1(str((plain.dtype, plain.shape)).encode(), usedforsecurity=False)  # processors have it built in
+    found.update(plain.numpy().data)
+    return found.digest()
 
 
 class Memo:

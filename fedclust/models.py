@@ -22,6 +22,7 @@ __all__ = ["cnn", "mlp", "vgg19"]  # what a trial can name
 
 COMPILED = (torch.float32, torch.float64)
 KERNELS = 8  # the largest that fits into a vector
+MANY = 256  # channels from which products of matrices are worth their number
 CHUNK = 512  # samples per forward pass of an evaluation: bounds the memory of a convolution
 
 
@@ -30,9 +31,9 @@ class Model:
     """An architecture. `build` must be importable (a function or a partial of one) to travel between processes.
 
     `dense` gives the widths, e.g. (784, 200, 200, 10), if it is a plain ReLU perceptron, with blocks of convolution,
-    2x2 maximum and ReLU before it if `blocks` gives their channels, e.g. (3, 6, 16), and `kernel` the side of their
-    kernels: for these there are faster ways than the module. Predictions are made on `device`, wherever rows and images
-    are kept.
+    2x2 maximum (in "each" of them or the "last": `pool`) and ReLU before it if `blocks` gives their channels, e.g.
+    (3, 6, 16), and `kernel` the side of their kernels: for these there are faster ways than the module. Predictions are
+    made on `device`, wherever rows and images are kept.
     """
 
     build: Callable[[], nn.Module] = field(repr=False)
@@ -41,6 +42,7 @@ class Model:
     dense: tuple[int, ...] | None = None
     blocks: tuple[int, ...] = ()
     kernel: int = 0
+    pool: str = "each"
     name: str = "custom"
     device: str = "cpu"
 
@@ -67,8 +69,9 @@ class Model:
         if not self.blocks:
             return (np.array(self.dense),)
         sides = [self.shape[1:]]
-        for _ in self.blocks[1:]:
-            sides.append(tuple((side - self.kernel + 1) // 2 for side in sides[-1]))
+        for i in range(1, len(self.blocks)):
+            pooled = self.pool == "each" or i == len(self.blocks) - 1
+            sides.append(tuple((side - self.kernel + 1) // (2 if pooled else 1) for side in sides[-1]))
         return np.array(sides), np.array(self.blocks), self.kernel, np.array(self.dense)
 
     def split(self, rows: Tensor) -> list[Tensor]:
@@ -244,10 +247,44 @@ def cnn(
     build = partial(build_cnn, tuple(shape), classes, tuple(channels), kernel, pool, tuple(hidden))
     name = f"cnn{tuple(channels)} k{kernel} pool {pool} {tuple(hidden)}"
     model = Model(build, tuple(shape), classes, name=name)
-    if kernel > KERNELS or not (pool == "each" or len(channels) == 1):
+    if kernel > KERNELS:
         return model
     flat = next(part for named, part, *_ in model.layout if len(part) == 2)[1]
-    return replace(model, dense=(flat, *hidden, classes), blocks=(shape[0], *channels), kernel=kernel)
+    return replace(model, dense=(flat, *hidden, classes), blocks=(shape[0], *channels), kernel=kernel, pool=pool)
+
+
+class OnFourPlaces(torch.autograd.Function):
+    """A 3x3 convolution that keeps the size, of pictures of 2x2 places, as at the end of VGG19: x (B, in, 2, 2) and w
+    (out, in, 3, 3). 20 of the 36 products of a place and an entry of the kernel are with the frame of zeros; the others
+    are a product of matrices for each output's place and each input's."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+        x, w = (v.permute(2, 3, 0, 1).contiguous() for v in (x, w))  # (2, 2, B, in), (3, 3, out, in)
+        ctx.save_for_backward(x, w)
+        z = x.new_zeros(2, 2, x.shape[2], w.shape[2])
+        for to, of, tap in PAIRS:
+            z[to].addmm_(x[of], w[tap].T)
+        return z.permute(2, 3, 0, 1)
+
+    @staticmethod
+    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor, Tensor]:
+        (x, w), dz = ctx.saved_tensors, dz.permute(2, 3, 0, 1).contiguous()
+        dx, dw = torch.zeros_like(x), torch.zeros_like(w)
+        for to, of, tap in PAIRS:
+            dx[of].addmm_(dz[to], w[tap])
+            dw[tap].addmm_(dz[to].T, x[of])
+        return dx.permute(2, 3, 0, 1), dw.permute(2, 3, 0, 1)
+
+
+PAIRS = [((p, q), (i, j), (i - p + 1, j - q + 1)) for p in (0, 1) for q in (0, 1) for i in (0, 1) for j in (0, 1)]
+
+
+class Convolution(nn.Conv2d):
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[2:] != (2, 2) or min(self.weight.shape[:2]) < MANY or torch.is_autocast_enabled(x.device.type):
+            return super().forward(x)
+        return OnFourPlaces.apply(x, self.weight) + self.bias[:, None, None]  # type: ignore[index]
 
 
 def build_vgg19(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
@@ -256,6 +293,9 @@ def build_vgg19(shape: tuple[int, ...], classes: int, width: float) -> nn.Module
     vgg = torchvision.models.vgg
     features = vgg.make_layers([c if c == "M" else round(c * width) for c in vgg.cfgs["E"]], batch_norm=True)
     top, places = round(512 * width), (shape[1] // 32) * (shape[2] // 32)
+    for layer in features:
+        if isinstance(layer, nn.Conv2d):
+            layer.__class__ = Convolution
     layers = list(features) if width >= 1 else [ChannelsLast(), *features]
     return convolutional(layers, (top * places, top, top, classes))
 

@@ -54,7 +54,8 @@ def train(row, widths, x, y, plan, lr, momentum, weight_decay, prox, clip, expec
     V = [np.zeros_like(w) if momentum else w for w in W]  # velocities
     A, dZ, dA, turned = spaces(widths, most, lanes, row)
     on = [np.arange(width + 1) for width in widths]  # the columns of A that there are: for images, those in use
-    g, r, above = np.zeros(dZ[0].shape[1], row.dtype), column_sums(W[0]), np.zeros(most, row.dtype)
+    r, above = column_sums(W[0]), np.zeros(most, row.dtype)
+    g = np.zeros_like(r)
     seen, rows, chosen = np.zeros(widths[0], np.bool_), np.arange(most), np.zeros(most, np.int64)
     for s in range(len(plan)):
         n = real_ones(plan[s], chosen)
@@ -162,8 +163,8 @@ def load(row, widths, lanes):
     """The layers' weights and biases, in panels."""
     W = []
     for k in range(len(widths) - 1):
-        W.append(np.empty((padded(widths[k + 1], lanes) // lanes, widths[k] + 1, lanes), row.dtype))
-        W[k][-1] = 0  # the only panel that is not full
+        W.append(np.empty(((widths[k + 1] + lanes - 1) // lanes, widths[k] + 1, lanes), row.dtype))
+        W[k][-1] = 0  # the only panel that may not be full
         copy(row[before(widths, k) :], W[k], widths[k + 1], True)
     return W
 
@@ -378,9 +379,11 @@ def jolt(v, unit, n_out, key, place, scale):
 
 @compiled
 def add_product(c, to, a, b, of):
-    """c[:, to] += a b[:, of], with c (panels, m, lanes), a (m, k), b (panels, k, lanes), piece by piece."""
-    for p in range(0, len(c), VECTORS):
-        wide, low = min(VECTORS, len(c) - p), 0
+    """c[:, to] += a b[:, of], with c (panels, m, lanes), a (m, k), b (panels, k, lanes), piece by piece. One of c and b
+    may have an empty panel more, with room for a bias's 1."""
+    panels = min(len(c), len(b))
+    for p in range(0, panels, VECTORS):
+        wide, low = min(VECTORS, panels - p), 0
         while low < len(to):
             rows = height(len(to) - low, wide)
             add_piece(c, to, a, b, of, p, low, rows, wide)  # type: ignore[call-arg]
@@ -390,8 +393,9 @@ def add_product(c, to, a, b, of):
 @compiled
 def look_at_product(c, to, a, b, of, seen):
     """What a b[:, of] = E is to c: seen (2, lanes) += the sums of c[:, to] * E and of E * E, lane by lane."""
-    for p in range(0, len(c), VECTORS):
-        wide, low = min(VECTORS, len(c) - p), 0
+    panels = min(len(c), len(b))
+    for p in range(0, panels, VECTORS):
+        wide, low = min(VECTORS, panels - p), 0
         while low < len(to):
             rows = height(len(to) - low, wide)
             look_at_piece(c, to, a, b, of, p, low, rows, wide, seen)  # type: ignore[call-arg]

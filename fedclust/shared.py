@@ -190,7 +190,7 @@ def turned_over(row, widths, lanes):
     found = [np.zeros((0, 0, lanes), row.dtype)]
     for k in range(1, len(widths) - 1):
         n_in, n_out = widths[k], widths[k + 1]
-        flat = np.zeros((n_out, padded(n_in, lanes)), row.dtype)
+        flat = np.zeros((n_out, parts(n_in, lanes) * lanes), row.dtype)
         weight = row[before(widths, k) :]
         for o in range(n_out):
             put(weight[o * n_in : (o + 1) * n_in], flat[o])

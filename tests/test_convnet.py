@@ -23,10 +23,10 @@ OPTIONS = {
 }  # fmt: skip
 
 
-def block(x, w, b):
+def block(x, w, b, pooled=True):
     """One picture x (in, H, W) through a block: outputs and places of maxima, (out, h, w) each."""
     (n_in, *side), n_out, kernel, lanes = x.shape, len(w), w.shape[2], VECTOR // x.element_size()
-    side, sides = np.array(side), [(s - kernel + 1) // 2 for s in side]
+    side, sides = np.array(side), [(s - kernel + 1) // (1 + pooled) for s in side]
     picture = np.zeros(convnet.room(n_in, side, lanes), x.numpy().dtype)
     picture[: x.numel()] = x.flatten()
     z = np.zeros((n_out, convnet.places(side, kernel, lanes)), picture.dtype)
@@ -61,38 +61,40 @@ def test_a_block_by_hand():
 @settings(max_examples=40, deadline=None)
 @given(
     colours=st.integers(1, 3), channels=st.integers(1, 11), height=st.integers(9, 13), width=st.integers(9, 13),
-    kernel=st.integers(1, 8), coarse=st.booleans(), dtype=st.sampled_from([torch.float32, torch.float64]),
+    kernel=st.integers(1, 8), pooled=st.booleans(), coarse=st.booleans(),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
 )  # fmt: skip
-def test_a_block_is_pytorchs(colours, channels, height, width, kernel, coarse, dtype):
+def test_a_block_is_pytorchs(colours, channels, height, width, kernel, pooled, coarse, dtype):
     """`coarse` numbers are small integers: maxima are tied."""
     draw = torch.Generator().manual_seed(10 * channels + 100 * height + width)
     shapes = (colours, height, width), (channels, colours, kernel, kernel), (channels,)
     x, w, b = (torch.randn(s, generator=draw, dtype=dtype) for s in shapes)
     if coarse:
         x, w, b = x.round().clamp(0, 1), w.round().clamp(0, 1), b.round()
-    theirs = nn.functional.max_pool2d(nn.functional.conv2d(x[None], w, b), 2).relu()[0]
-    torch.testing.assert_close(block(x, w, b)[0], theirs)
+    theirs = nn.functional.max_pool2d(nn.functional.conv2d(x[None], w, b), 1 + pooled).relu()[0]
+    torch.testing.assert_close(block(x, w, b, pooled)[0], theirs)
 
 
+@pytest.mark.parametrize("pooled", [False, True])
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_diverged_block_stays_visible(bad):
+def test_a_diverged_block_stays_visible(bad, pooled):
     x, w, b = torch.rand(3, 8, 8), torch.rand(2, 3, 5, 5), torch.zeros(2)
     w[1, 2, 3, 4] = bad
     for x[0, 0, 0] in (0.5, math.nan):  # in one of the four places under a maximum
-        theirs = nn.functional.max_pool2d(nn.functional.conv2d(x[None], w, b), 2).relu()[0]
-        torch.testing.assert_close(block(x, w, b)[0], theirs, equal_nan=True)
+        theirs = nn.functional.max_pool2d(nn.functional.conv2d(x[None], w, b), 1 + pooled).relu()[0]
+        torch.testing.assert_close(block(x, w, b, pooled)[0], theirs, equal_nan=True)
 
 
 @settings(max_examples=30, deadline=None)
 @given(
     colours=st.sampled_from([1, 3]), channels=st.lists(st.integers(1, 5), min_size=1, max_size=2),
     hidden=st.lists(st.integers(1, 9), max_size=2), more=st.integers(0, 3), batch=st.integers(1, 6),
-    options=st.sampled_from(sorted(OPTIONS)), kernel=st.sampled_from([2, 3, 5]),
+    options=st.sampled_from(sorted(OPTIONS)), kernel=st.sampled_from([2, 3, 5]), pool=st.sampled_from(["each", "last"]),
 )  # fmt: skip
-def test_training_is_the_plain_loops(colours, channels, hidden, more, batch, options, kernel):
+def test_training_is_the_plain_loops(colours, channels, hidden, more, batch, options, kernel, pool):
     """Any depth, widths and sides, odd ones too."""
     side = 6 if len(channels) == 1 else 16
-    model = cnn((colours, side + more, side + 2), 3, tuple(channels), kernel, "each", tuple(hidden))
+    model = cnn((colours, side + more, side + 2), 3, tuple(channels), kernel, pool, tuple(hidden))
     fed, train = clients((7, 1), model.shape), LocalSGD(model, lr=0.1, batch=batch, epochs=2, **OPTIONS[options])
     theta = starts(model, 2)
     out = replace(train, backend="stacked")(theta, fed, torch.arange(2), 0, 1)
@@ -101,19 +103,23 @@ def test_training_is_the_plain_loops(colours, channels, hidden, more, batch, opt
 
 
 @settings(max_examples=15, deadline=None)
-@given(clip=st.sampled_from([0.01, 0.3, 50.0]), noise=st.sampled_from([0.0, 0.7]), momentum=st.sampled_from([0.0, 0.9]))
-def test_private_training_is_the_loops(clip, noise, momentum):
+@given(
+    clip=st.sampled_from([0.01, 0.3, 50.0]), noise=st.sampled_from([0.0, 0.7]), momentum=st.sampled_from([0.0, 0.9]),
+    pool=st.sampled_from(["each", "last"]),
+)  # fmt: skip
+def test_private_training_is_the_loops(clip, noise, momentum, pool):
     """The loop's is compared with Opacus' in test_privacy."""
-    model = cnn((1, 16, 17), 3, (2, 3), 5, "each", (5,))
+    model = cnn((1, 16, 17), 3, (2, 3), 5, pool, (5,))
     fed, theta = clients((13, 5), model.shape), starts(model, 2)
     train = DPSGD(model, lr=0.1, batch=4, epochs=2, noise_multiplier=noise, clip=clip, momentum=momentum)
     outs = [replace(train, backend=way)(theta, fed, torch.arange(2), 0, 0) for way in ("stacked", "loop")]
     torch.testing.assert_close(*outs, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("pool", ["each", "last"])
 @pytest.mark.parametrize("n", [0, 1, 64, 65, 150])
-def test_predictions_are_the_modules(n):
-    model = cnn((3, 16, 16), 4, (6, 5), 5, "each", (7,))
+def test_predictions_are_the_modules(n, pool):
+    model = cnn((3, 16, 16), 4, (6, 5), 5, pool, (7,))
     row, x = model.init(0), torch.rand(n, 3, 16, 16)
     torch.testing.assert_close(model.logits(row, x), model.module(row).eval()(x).detach())
     with pytest.raises(ValueError, match=r"images are \(3, 8, 8\)"):
@@ -124,9 +130,8 @@ def test_which_networks_it_takes():
     assert cnn((3, 32, 32), 10, (6, 16), 5, "each", (120, 84)).blocks == (3, 6, 16)
     assert cnn((3, 32, 32), 10, (6, 16), 5, "each", (120, 84)).dense == (400, 120, 84, 10)
     assert cnn((1, 14, 14), 47, (6, 16), 3, "each", (256,)).kernel == 3
-    assert not cnn((1, 28, 28), 10, (32, 64), 3, "last", (128,)).blocks
-    assert not cnn((1, 28, 28), 10, (4,), 9, "each", ()).blocks
-    assert not cnn((1, 28, 28), 10, (10, 20), 5, "last", (50,)).blocks
-    other = cnn((1, 28, 28), 10, (32, 64), 3, "last", (128,))
+    assert cnn((1, 28, 28), 10, (32, 64), 3, "last", (128,)).geometry[0].tolist() == [[28, 28], [26, 26], [12, 12]]
+    other = cnn((1, 28, 28), 10, (4,), 9, "each", ())
+    assert not other.blocks
     with pytest.raises(ValueError, match="blocks of convolution"):
         LocalSGD(other, lr=0.1, backend="stacked")

@@ -1,5 +1,7 @@
 """Losses and gradients of all (client, model) pairs, against one autograd pass per pair."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -27,6 +29,7 @@ def bare() -> nn.Module:
 MODELS = {
     "mlp": mlp((1, 6, 6), 4, (7, 5)),
     "cnn": cnn((1, 6, 6), 4, (2, 3), 3, "last", (5,)),
+    "cnn, by PyTorch": replace(cnn((1, 6, 6), 4, (2, 3), 3, "last", (5,)), dense=None, blocks=()),
     "without biases": Model(bare, (1, 6, 6), 4),
 }
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from fedclust import models
 from fedclust._torchvision import torchvision
 from fedclust.models import ChannelsLast, Model, cnn, mlp, vgg19
 
@@ -40,7 +41,21 @@ def test_vgg19_is_torchvisions():
     with torch.device("meta"):
         theirs = torchvision.models.vgg19_bn().features
     ours = [m for m in vgg19().build() if not isinstance(m, (ChannelsLast, nn.Flatten, nn.Linear))]
-    assert [str(m) for m in ours[: len(theirs)]] == [str(m) for m in theirs]
+    assert [str(m).replace("Convolution", "Conv2d") for m in ours[: len(theirs)]] == [str(m) for m in theirs]
+
+
+@pytest.mark.parametrize("side", [2, 3])
+def test_convolutions_of_few_places_are_pytorchs(side, monkeypatch):
+    monkeypatch.setattr(models, "MANY", 1)
+    conv, draw = nn.Conv2d(3, 5, 3, padding=1).double(), torch.Generator().manual_seed(0)
+    x = torch.randn(4, 3, side, side, dtype=torch.float64, generator=draw, requires_grad=True)
+    dz, ways = torch.randn(4, 5, side, side, dtype=torch.float64, generator=draw), []
+    for kind in (nn.Conv2d, models.Convolution):
+        conv.__class__ = kind
+        z = conv(x)
+        ways.append((z, *torch.autograd.grad(z, (x, conv.weight, conv.bias), dz)))
+    for ours, theirs in zip(*ways, strict=True):
+        torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("model", SMALL, ids=IDS)

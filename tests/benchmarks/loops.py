@@ -19,7 +19,7 @@ from fedclust import datasets, partition
 from fedclust.algorithms import DCFL, Joint
 from fedclust.decision import chosen_step, decisions, room
 from fedclust.federation import Federation
-from fedclust.models import ChannelsLast, Model, cnn, mlp, vgg19
+from fedclust.models import ChannelsLast, Convolution, Model, cnn, mlp, vgg19
 from fedclust.privacy import DPSGD
 from fedclust.rng import stream
 from fedclust.training import LocalSGD
@@ -62,6 +62,8 @@ def usual(model: Model, row: Tensor | None = None) -> nn.Module:
     for i, (a, b) in enumerate(pairwise(layers)):
         if isinstance(a, nn.MaxPool2d) and isinstance(b, nn.ReLU):
             layers[i], layers[i + 1] = b, a
+        if isinstance(a, Convolution):
+            a.__class__ = nn.Conv2d
     return nn.Sequential(*layers).to(memory_format=torch.contiguous_format)
 
 
