@@ -107,7 +107,7 @@ def play(
                     joined = {"down": n, "up": n, "extra": n, "bytes": 2 * n * size, "trained": came}
                 served = algorithm.admit(state, fed, seed)
             new, info = algorithm.step(served, fed, seed, t)
-            check_finite(new.models.isfinite().all(1)[new.labels], fed.ids)
+            check_finite(new.models.sum(1).isfinite()[new.labels], fed.ids)
         except BaseException as error:
             if path is not None and t > done:
                 save(path, about, state, book, t)

@@ -1,8 +1,12 @@
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from torch.nn.functional import cross_entropy
 
 from fedclust import metrics
@@ -40,6 +44,14 @@ def test_evaluate_equals_one_client_at_a_time_whatever_the_chunks(monkeypatch):
         logits, y = model.logits(models[labels[i]], fed.x[i][fed.mask[i]]), fed.y[i][fed.mask[i]]
         assert float(accuracy[i]) == pytest.approx(float((logits.argmax(1) == y).float().mean()))
         assert float(loss[i]) == pytest.approx(float(cross_entropy(logits, y)), rel=1e-6)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=30))
+def test_scores_are_scikit_learns(pairs):
+    mine, true = np.array(pairs).T
+    table = metrics.cross_table(mine, true)
+    assert metrics.ari(table) == pytest.approx(adjusted_rand_score(true, mine), abs=1e-12)
+    assert metrics.nmi(table) == pytest.approx(normalized_mutual_info_score(true, mine), abs=1e-7)
 
 
 def test_purity_and_scores_by_hand():

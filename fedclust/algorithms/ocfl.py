@@ -28,6 +28,7 @@ from fedclust.geometry import cosine
 from fedclust.rng import key
 
 DENSITY = OPTICS(min_samples=2, xi=0.1)
+CHUNK = 4096  # columns at a time: their factorisation stays in the cache
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,10 @@ def cluster_parameters(theta: Tensor, estimator: ClusterMixin) -> Tensor:
 
 def coordinates(theta: Tensor) -> Tensor:
     """N vectors in the N dimensions they span: all lengths and angles stay, and a clusterer sees few columns."""
-    theta = theta.double()
-    return theta if theta.shape[1] <= len(theta) else torch.linalg.qr(theta.mT, mode="r").R.mT  # (N, P) -> (N, N)
+    if theta.shape[1] <= len(theta):
+        return theta.double()
+    parts = [torch.linalg.qr(part.double().mT, mode="r").R for part in theta.split(CHUNK, 1)]  # (N, CHUNK) -> (N, N)
+    return torch.linalg.qr(torch.cat(parts), mode="r").R.mT
 
 
 def merge_clusters(vectors: Tensor, labels: Tensor, k: int) -> Tensor:
