@@ -13,9 +13,10 @@ delta = dL/dZ[o, p],
 
     dw[o, cij] += delta X[p + offset(cij)],   dX[p + offset(cij)] += delta w[o, cij]
 
-dw run by run: the numbers of a line of a kernel, which take the place of eight, a vector, of which the rest are idle.
-Some runs stay in registers while all of an output's places pass. dX and the w that is added to it have the channels
-side by side: no two vectors overlap in part, which processors wait for. One picture goes through all blocks, forwards
+vector by vector. Those of dX and of w that is added to it have the channels side by side, (place, c), and so have those
+of dw and X, which stay in registers while all of an output's places pass: no two vectors overlap in part, which
+processors wait for. Only the pictures themselves have too few channels for that. There a vector is a run, the numbers
+of a line of a kernel, which take the place of eight; the rest are idle. One picture goes through all blocks, forwards
 and later backwards, while its numbers are in the cache. Signs and not-a-numbers come out as PyTorch's do: only the
 order of summation is left free to the compiler.
 """
@@ -33,6 +34,7 @@ from fedclust.compiled import compiled
 from fedclust.normal import fill
 from fedclust.perceptron import (
     VECTOR,
+    WIDE,
     add_product,
     backward,
     before,
@@ -51,6 +53,7 @@ from fedclust.perceptron import (
 
 RUN = 8  # numbers in the vector of a kernel's line
 RUNS = 15  # of them in registers
+HELD = 28 if WIDE else 14  # vectors of dw in registers
 QUAD = 4  # maxima at a time
 
 
@@ -74,10 +77,12 @@ def train(
     Z = [np.zeros((channels[k + 1], places(sides[k], kernel, lanes)), row.dtype) for k in range(blocks)]
     beside = [(channels[k] + lanes - 1) // lanes * lanes for k in range(blocks)]  # channels, in whole vectors
     dX = [np.zeros((sides[k, 0] * sides[k, 1], beside[k]), row.dtype) for k in range(blocks)]
+    across = [np.zeros_like(d) for d in dX]  # a picture's inputs
     kerns = [np.zeros((channels[k + 1], kernel * kernel, beside[k]), row.dtype) for k in range(blocks)]
-    runs = [np.zeros((channels[k + 1], channels[k], kernel, RUN), row.dtype) for k in range(blocks)]  # their gradients
+    dw = [np.zeros((channels[k + 1], kernel, kernel, beside[k]), row.dtype) for k in range(blocks)]
+    dw[0] = np.zeros((channels[1], channels[0], kernel, RUN), row.dtype)  # runs
     bias = [np.zeros(c, row.dtype) for c in channels[1:]]
-    mine, my_bias = [np.zeros_like(r) for r in runs], [np.zeros_like(b) for b in bias]  # the same of one picture
+    mine, my_bias = [np.zeros_like(d) for d in dw], [np.zeros_like(b) for b in bias]  # the same of one picture
     where = [np.zeros((most, channels[k + 1], sides[k + 1, 0], sides[k + 1, 1]), np.int32) for k in range(blocks)]
     gradient, e = np.zeros(first, row.dtype), np.zeros(first, np.float32)
     above = np.zeros((last // channels[-1], channels[-1]), row.dtype)
@@ -105,34 +110,38 @@ def train(
             if k:
                 pass_back(dA[k], A[k], dZ[k - 1], n, widths[k])
         for k in range(blocks):
-            side_by_side(row[weights_before(channels, kernel, k) :], kerns[k], channels[k])
-            runs[k][:] = 0
+            w = kernels(row[weights_before(channels, kernel, k) :], channels[k + 1], channels[k], kernel)[0]
+            for o in range(channels[k + 1]):
+                side_by_side(w[o], kerns[k][o], channels[k])
+            dw[k][:] = 0
             bias[k][:] = 0
         for i in range(n):
-            to, to_bias = (runs, bias) if clip == math.inf else (mine, my_bias)
+            to, to_bias = (dw, bias) if clip == math.inf else (mine, my_bias)
             for o in range(channels[-1]):
                 for p in range(len(above)):
                     above[p, o] = dA[0][o * len(above) + p, i]
             for k in range(blocks - 1, -1, -1):
                 high = above if k == blocks - 1 else dX[k + 1]
-                below = kerns[k] if k else kerns[k][:0]
-                back(X[k][i], high, where[k][i], sides[k], live, delta, to[k], to_bias[k], below, dX[k])
+                back(X[k][i], high, where[k][i], sides[k], kernel, live, delta, to[k], to_bias[k],
+                     kerns[k] if k else kerns[k][:0], across[k], dX[k])  # fmt: skip
             if clip < math.inf:
                 square = 0.0
                 for k in range(blocks):
-                    lines = mine[k].reshape(mine[k].size // RUN, RUN)
-                    square += norm2(lines, kernel) + norm2(my_bias[k].reshape(1, len(bias[k])), len(bias[k]))
+                    wide = mine[k].shape[3]
+                    lines = mine[k].reshape(mine[k].size // wide, wide)
+                    square += norm2(lines, wide if k else kernel)
+                    square += norm2(my_bias[k].reshape(1, len(bias[k])), len(bias[k]))
                 for k in range(layers):
                     a = A[k][i : i + 1]
                     square += norm2(dZ[k][i : i + 1], widths[k + 1]) * norm2(a, widths[k] + 1)
                 cut = real(share * (min(1.0, clip / math.sqrt(square)) if square > 0 else 1.0))
                 for k in range(blocks):
-                    hand_over(mine[k].ravel(), runs[k].ravel(), cut)
+                    hand_over(mine[k].ravel(), dw[k].ravel(), cut)
                     hand_over(my_bias[k], bias[k], cut)
                 for k in range(layers):
                     stretch(dZ[k], i, cut)
         for k in range(blocks):
-            in_kernels(runs[k], gradient[weights_before(channels, kernel, k) :])
+            in_order(dw[k], gradient[weights_before(channels, kernel, k) :], channels[k], k > 0)
             end = weights_before(channels, kernel, k + 1)
             put(bias[k], gradient[end - len(bias[k]) :])
         if scale:
@@ -322,33 +331,33 @@ def maxima(typing, z, at, width, out, places, to, first):
 
 
 @compiled
-def side_by_side(row, kerns, n_in):
-    """The first block's weight in `row`, (out, in, kernel^2), as (out, kernel^2, in)."""
-    n_out, places, _ = kerns.shape
-    for o in range(n_out):
-        for c in range(n_in):
-            for p in range(places):
-                kerns[o, p, c] = row[(o * n_in + c) * places + p]
+def side_by_side(values, to, many):
+    """(in * places + ...,) -> (places, in + ...)"""
+    for c in range(many):
+        for p in range(len(to)):
+            to[p, c] = values[c * len(to) + p]
 
 
 @compiled
-def in_kernels(runs, row):
-    n_out, n_in, kernel, _ = runs.shape
-    i = 0
-    for o in range(n_out):
+def in_order(dw, row, n_in, beside):
+    """Gradients of a block's kernels, channels beside each other or runs, as the kernels lie in a row."""
+    kernel, i = dw.shape[2], 0
+    for o in range(len(dw)):
         for c in range(n_in):
             for p in range(kernel):
                 for q in range(kernel):
-                    row[i] = runs[o, c, p, q]
+                    row[i] = dw[o, p, q, c] if beside else dw[o, c, p, q]
                     i += 1
 
 
 @compiled
-def back(x, above, where, side, live, delta, runs, db, kerns, dx):
+def back(x, above, where, side, kernel, live, delta, dw, db, kerns, across, dx):
     """Adds a picture's part to the gradient of a block's kernels and biases. `above` (h * w, out) is dL/d(its outputs);
-    dx (H * W, in) becomes that of its inputs, if anybody wants it further down: if there are kernels."""
-    (n_out, high, wide), (n_in, kernel), width = where.shape, runs.shape[1:3], side[1]
-    dx[: len(dx) if len(kerns) else 0] = 0
+    dx (H * W, in) becomes that of its inputs, if there are kernels: not for the first block. `across` is room."""
+    (n_out, high, wide), width, size = where.shape, side[1], side[0] * side[1]
+    if len(kerns):
+        dx[:] = 0
+        side_by_side(x, across, (len(x) - RUN - 2 * VECTOR // x.itemsize) // size)
     for o in range(n_out):
         n = 0
         for r in range(high):
@@ -357,13 +366,58 @@ def back(x, above, where, side, live, delta, runs, db, kerns, dx):
                 n += where[o, r, q] >= 0
         for i in range(n):
             db[o] += delta[i]
-        some = max(RUNS // kernel, 1)
-        for c in range(0, n_in, some):
-            start, picture = c * side[0] * width, side[0] * width
-            add_runs(runs[o, c : c + some], x, start, picture, width, live[:n], delta)  # type: ignore[call-arg]
         if len(kerns):
+            some = max(HELD // kernel, 1)
             for low in range(0, dx.shape[1], VECTOR // x.itemsize):
+                for p in range(0, kernel, some):
+                    add_places(dw[o, p : p + some], low, p * width, width, across, live[:n], delta)  # type: ignore[call-arg]
                 add_kernels(dx, low, width, kerns[o], kernel, live[:n], delta)  # type: ignore[call-arg]
+        else:
+            some = max(RUNS // kernel, 1)
+            for c in range(0, dw.shape[1], some):
+                add_runs(dw[o, c : c + some], x, c * size, size, width, live[:n], delta)  # type: ignore[call-arg]
+
+
+@intrinsic
+def add_places(typing, dw, low, start, width, x, live, delta):
+    """dw[p, q, low:] += delta[i] x[start + live[i] + p width + q, low:], a vector each, summed over i in registers."""
+
+    def generate(target, builder, signature, arguments):
+        number, size = target.get_value_type(dw.dtype), dw.dtype.bitwidth // 8
+        vector, word = ir.VectorType(number, VECTOR // size), ir.IntType(64)
+        to, values, places, deltas = arrays(target, builder, signature, arguments)
+        many, kernel, beside = cgutils.unpack_tuple(builder, to.shape, 3)
+        (length,) = cgutils.unpack_tuple(builder, places.shape, 1)
+        _, low, start, width, *_ = arguments
+        done = builder.append_basic_block("done")
+        which = builder.switch(builder.add(builder.mul(kernel, word(RUN + 1)), many), done)
+
+        def vectors(array, row):
+            place = builder.gep(array.data, [builder.add(builder.mul(row, beside), low)])
+            return builder.bitcast(place, vector.as_pointer())
+
+        for side in range(1, RUN + 1):
+            for n in range(1, min(max(HELD // side, 1), side) + 1):
+                which.add_case(word(side * (RUN + 1) + n), block := builder.append_basic_block(f"places{side}x{n}"))
+                builder.position_at_end(block)
+                kept = [vectors(to, word(j)) for j in range(n * side)]
+                sums = [cgutils.alloca_once(builder, vector) for _ in kept]
+                for place, total in zip(kept, sums, strict=True):
+                    builder.store(builder.load(place, align=size), total)
+                with cgutils.for_range(builder, length) as loop:
+                    every = spread(builder, builder.load(builder.gep(deltas.data, [loop.index])), vector.count)
+                    corner = builder.add(start, builder.load(builder.gep(places.data, [loop.index])))
+                    for j, total in enumerate(sums):
+                        row = builder.add(builder.mul(width, word(j // side)), word(j % side))
+                        value = builder.load(vectors(values, builder.add(corner, row)), align=size)
+                        builder.store(fma(builder, every, value, builder.load(total)), total)
+                for place, total in zip(kept, sums, strict=True):
+                    builder.store(builder.load(total), place, align=size)
+                builder.branch(done)
+        builder.position_at_end(done)
+        return target.get_dummy_value()
+
+    return types.void(dw, types.int64, types.int64, types.int64, x, live, delta), generate
 
 
 @intrinsic

@@ -17,6 +17,7 @@ from fedclust.privacy import DPSGD
 from fedclust.training import LocalSGD
 from tests.test_training import clients, plain, starts
 
+LANES = VECTOR // 4
 OPTIONS = {
     "plain": {}, "momentum": {"momentum": 0.9}, "all": {"momentum": 0.5, "weight_decay": 0.05, "prox": 0.3},
     "pulled": {"weight_decay": 0.05, "prox": 0.3},
@@ -45,12 +46,20 @@ def test_a_block_by_hand():
     out, where, picture, side = block(x, w, b)
     assert out.tolist() == [[[28.0]], [[0.0]]]
     assert where.tolist() == [[[0]], [[-1]]]
-    runs, kerns = (np.zeros(shape, np.float32) for shape in ((2, 1, 5, convnet.RUN), (2, 25, VECTOR // 4)))
-    convnet.side_by_side(w.flatten().numpy(), kerns, 1)
-    db, dx = np.zeros(2, np.float32), np.zeros((36, VECTOR // 4), np.float32)
+    kerns, dw, dx, across = (
+        np.zeros(shape, np.float32) for shape in ((2, 25, LANES), (2, 5, 5, LANES), (36, LANES), (36, LANES))
+    )
+    for o in range(2):
+        convnet.side_by_side(w[o].flatten().numpy(), kerns[o], 1)
     above, live, delta = np.full((1, 2), 2, np.float32), np.zeros(1, np.int64), np.zeros(1, np.float32)
-    convnet.back(picture, above, where, side, live, delta, runs, db, kerns, dx)
-    dw = runs[:, 0, :, :5]
+    runs, db, rest = np.zeros((2, 1, 5, convnet.RUN), np.float32), np.zeros(2, np.float32), (picture, above, where)
+    convnet.back(*rest, side, 5, live, delta, runs, db, kerns[:0], across, dx)
+    assert not dx.any()  # as a first block
+    dw_first, db[:] = runs[:, 0, :, :5], 0
+    convnet.back(*rest, side, 5, live, delta, dw, db, kerns, across, dx)
+    assert np.array_equal(dw[..., 0], dw_first)
+    assert not dw[..., 1:].any()
+    dw = dw[..., 0]
     assert np.array_equal(dw[0], 2 * x[0, :5, :5].numpy())
     assert not dw[1].any()
     assert db.tolist() == [2, 0]
