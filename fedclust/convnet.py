@@ -13,12 +13,12 @@ delta = dL/dZ[o, p],
 
     dw[o, cij] += delta X[p + offset(cij)],   dX[p + offset(cij)] += delta w[o, cij]
 
-vector by vector. Those of dX and of w that is added to it have the channels side by side, (place, c), and so have those
-of dw and X, which stay in registers while all of an output's places pass: no two vectors overlap in part, which
-processors wait for. Only the pictures themselves have too few channels for that. There a vector is a run, the numbers
-of a line of a kernel, which take the place of eight; the rest are idle. One picture goes through all blocks, forwards
-and later backwards, while its numbers are in the cache. Signs and not-a-numbers come out as PyTorch's do: only the
-order of summation is left free to the compiler.
+vector by vector. dX and the w that is added to it have the channels side by side, (place, c), and so have dw and the X
+that is added to it, an output's dw staying in registers while all its places pass: no two vectors overlap in part,
+which processors wait for. Only the pictures themselves have too few channels for that: there a vector is a run, the
+numbers of a line of a kernel, which take the place of eight; the rest are idle. One picture goes through all blocks,
+forwards and later backwards, while its numbers are in the cache. Signs and not-a-numbers come out as PyTorch's do: only
+the order of summation is left free to the compiler.
 """
 
 import math
