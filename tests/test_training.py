@@ -15,7 +15,7 @@ from fedclust.models import Model, cnn, mlp, vgg19
 from fedclust.training import LocalSGD, crop_flip
 
 MLP = mlp((1, 4, 4), 3, (6, 5))
-CNN = cnn((1, 8, 8), 3, (2, 3), 3, "last", (5,))
+CNN = replace(cnn((1, 8, 8), 3, (2, 3), 3, "last", (5,)), dense=None, blocks=())  # by PyTorch alone
 SIZES = (13, 1, 8, 30)
 
 
