@@ -56,7 +56,7 @@ def opacus_step(trainer, row, fed, i):
 @pytest.mark.parametrize("clip", [0.1, 0.8, 100.0])
 @pytest.mark.parametrize(
     ("model", "backend"), [(MLP, "stacked"), (MLP, "loop"), (CNN, "auto"), (CNN, "loop"), (STRIDED, "auto")],
-    ids=["stacked", "loop", "cnn", "strided"],
+    ids=["stacked", "loop", "cnn", "cnn loop", "strided"],
 )  # fmt: skip
 def test_equals_opacus_with_the_noise_off(model, backend, clip):
     fed = clients((9, 4), model.shape)
