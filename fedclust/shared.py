@@ -264,8 +264,9 @@ def turn_over(x, chosen, u, pixels):
         for b in range(len(chosen)):
             image, there = x[chosen[b]], high == used
             for j in range(low, min(high, used - 1)):
-                values[g, j - low, found] = image[on[j]] - u
-                there |= image[on[j]] != u
+                v = image[on[j]] - u
+                values[g, j - low, found] = v
+                there |= v != 0
             if high == used:
                 values[g, high - 1 - low, found] = 1
             if there:
@@ -395,11 +396,12 @@ def compare(x, chosen, u, images, across, alike, all_rows):
     """alike + alike^T = x x^T of the chosen images with a 1 each, (n, n), with zeros above the diagonal."""
     values, which, many, _, above = images
     n, groups, lanes, n_in = len(chosen), parts(len(chosen), ROWS), across.shape[2], x.shape[1]
-    for b in range(n):
-        image, column = x[chosen[b]], across[b // lanes, :, b % lanes]
+    for p in range(parts(n, lanes)):
+        some = chosen[p * lanes : (p + 1) * lanes]
         for i in range(n_in):
-            column[i] = image[i] - u
-        column[n_in] = 1
+            for b in range(len(some)):
+                across[p, i, b] = x[some[b], i] - u
+        across[p, n_in] = 1
     for a in range(n):
         for b in range(n):
             alike[a, b] = u * (above[a] + above[b] + n_in * u)
