@@ -66,10 +66,10 @@ def decisions(
         return loss, torch.zeros_like(loss), torch.zeros_like(loss)
     margin = torch.as_tensor(margin).to(rows).expand(len(x), 1)
     if model.compiled(rows):
-        loss = losses(model, rows, x, y, mask)
+        batches, loss = plain(model, rows, (x, y, mask)), losses(model, rows, x, y, mask)
         dot, norm = torch.zeros_like(loss), torch.zeros_like(loss)
         for i, k in undecided(loss, margin).nonzero().tolist():
-            gradient = (rows[k] - stepped(model, rows[k], (x[i], y[i], mask[i]), STEEP)) / STEEP
+            gradient = (rows[k] - stepped(model, rows[k], batches, i, STEEP)) / STEEP
             dot[i, k], norm[i, k] = gradient @ directions[k], gradient.norm()
         return loss, dot, norm
     share, (loss, dot, square) = shares(mask, rows), rows.new_zeros(3, len(x), len(rows))
@@ -103,13 +103,11 @@ def compilable(model: Model, rows: Tensor) -> bool:
     return not model.blocks and model.compiled(rows)
 
 
-def stepped(model: Model, row: Tensor, batch: Batch, lr: float) -> Tensor:
-    """A small convolutional network (P,) after one step on one batch (B, ...), (B,), (B,)."""
-    (x, y, mask), end = batch, row.clone()
-    model.check(x, y[mask])
+def stepped(model: Model, row: Tensor, batches: Batch, i: int, lr: float) -> Tensor:
+    """A small convolutional network (P,) after one step on the batch of client i, of `plain` ones."""
+    (x, y, mask), end = (each[i] for each in batches), row.clone()
     plan = torch.arange(len(y)).where(mask, -1)[None]  # (1, B)
-    images, labels = x.flatten(1).to(row).contiguous(), y.contiguous()
-    convnet.train(end.numpy(), *model.geometry, images.numpy(), labels.numpy(), plan.numpy(), lr, 0.0, 0.0, 0.0,
+    convnet.train(end.numpy(), *model.geometry, x.numpy(), y.numpy(), plan.numpy(), lr, 0.0, 0.0, 0.0,
                   math.inf, 0, np.uint64(0), 0.0)  # fmt: skip
     return end
 
@@ -201,19 +199,17 @@ def chosen_step(
     batches in `passes` the forward half is known.
     """
     out = rows.clone()
-    if compilable(model, rows):
-        outputs, likely = passes or room(model, rows, y)
-        known = (likely == choice) & (outputs.shape[1] > 0)
-        batches = [each.numpy() for each in plain(model, rows, (x, y, mask))]
-        for k in choice.unique().tolist():
-            members = (choice == k).nonzero()[:, 0].numpy()
-            kept = known.numpy(), outputs.numpy()
-            shared.mean_step(rows[k].numpy(), *model.geometry, *batches, members, *kept, lr, out[k].numpy())
-        return out
     if model.compiled(rows):
+        batches, (outputs, likely) = plain(model, rows, (x, y, mask)), passes or room(model, rows, y)
+        given = *batches, (likely == choice) & (outputs.shape[1] > 0), outputs
+        images, labels, real, known, kept = (each.numpy() for each in given)
         for k in choice.unique().tolist():
-            members = (choice == k).nonzero()[:, 0].tolist()
-            out[k] = sum(stepped(model, rows[k], (x[i], y[i], mask[i]), lr) for i in members) / len(members)
+            members = (choice == k).nonzero()[:, 0]
+            if model.blocks:
+                out[k] = sum(stepped(model, rows[k], batches, i, lr) for i in members.tolist()) / len(members)
+            else:
+                shared.mean_step(rows[k].numpy(), *model.geometry, images, labels, real, members.numpy(), known, kept,
+                                 lr, out[k].numpy())  # fmt: skip
         return out
     share = shares(mask, rows)
     with fast_matmul(rows, CHUNK * model.size):
