@@ -19,7 +19,7 @@ from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import version
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,10 @@ from filelock import FileLock, Timeout
 from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky import process_executor
 
+version = cache(metadata.version)
 LIBRARIES = ("torch", "numba", "numpy", "scikit-learn", "opacus")
 ALIKE = ("FedAvg", "CFL", "FedAC", "FedACP")  # methods that are FedAvg until they split
+IN_STEP = {"train": "training", "forced": "forcing"}  # tasks that go round by round, and the generators that do
 KEEP = 8 * 2**30  # bytes a worker may grow by before loky replaces it: it keeps its federations to train on them again
 ATTEMPTS = 3  # at the trials whose worker was lost
 BACKENDS = ("loky", "ray", "dask", "multiprocessing", "threading", "sequential")
@@ -245,18 +247,19 @@ def attempt(family: list["Job"]) -> list[tuple[str, dict[str, Any]]]:
 def families(jobs: list["Job"]) -> list[list["Job"]]:
     """Trials that start alike go together, the others alone."""
     found: dict[str, list[Job]] = {}
-    first: dict[str, int] = {}
+    rounds: dict[str, int] = {}
     for job in jobs:
         found.setdefault(digest(start(job.trial)), []).append(job)
-        first.setdefault(job.split, len(first))
-    return sorted(found.values(), key=lambda family: first[family[0].split])  # a worker keeps the last federations
+        rounds[job.split] = rounds.get(job.split, 0) + job.trial.settings.get("rounds", 1)
+    splits = sorted(rounds, key=lambda split: -rounds[split])  # the longest first: nobody waits for them in the end
+    return sorted(found.values(), key=lambda family: splits.index(family[0].split))  # a worker keeps its federation
 
 
 def start(trial: Trial) -> list[Any]:
     """What a trial has in common with others: all but a method that only splits later, or OCFL's training alone."""
     settings, method = trial.settings, trial.settings.get("method", {})
-    if trial.task == "train" and method.get("kind") in ALIKE:
-        return [{k: v for k, v in settings.items() if k != "method"}, trial.seed]
+    if trial.task in IN_STEP and method.get("kind") in ALIKE:
+        return [{k: v for k, v in settings.items() if k not in ("method", "rounds", "asked")}, trial.seed]
     first = {"train": method.get("pretrain"), "alone": settings.get("train")}.get(trial.task)
     if first and settings.get("attack") != "labels":  # these clients have other data
         same = ("data", "partition", "split_seed", "events", "model")
@@ -287,8 +290,8 @@ class Job:
         arguments = (self.trial.settings, self.trial.seed, str(checkpoint), tell)
         while True:
             try:
-                if self.trial.task == "train":
-                    return (yield from studies.training(*arguments, memo))
+                if self.trial.task in IN_STEP:
+                    return (yield from getattr(studies, IN_STEP[self.trial.task])(*arguments, memo))
                 if self.trial.task == "alone":
                     return studies.alone(*arguments, memo)
                 return getattr(studies, self.trial.task)(*arguments)

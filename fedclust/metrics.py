@@ -12,7 +12,7 @@ from fedclust.federation import Federation
 from fedclust.memo import Memo, content
 from fedclust.models import Model
 
-CHUNK = 2048  # images at a time: large enough for the matrix kernels, small enough for the cache
+CHUNK = 512  # images at a time: large enough for the matrix kernels, small enough for the cache
 
 
 RECENT = Memo(4)  # a round's scores, for a method that looks at them itself and for the next method that has them
@@ -36,11 +36,9 @@ def score(model: Model, models: Tensor, labels: Tensor, fed: Federation, half: s
     right, loss = torch.zeros(len(fed)), torch.zeros(len(fed))
     for k in labels.unique().tolist():
         members = (labels == k).nonzero()[:, 0]
-        whole = len(members) == len(fed)
-        images, targets, real = (v if whole else v[members] for v in (x, y, mask))
-        images, flat = images.flatten(0, 1), targets.flatten()
-        logits = torch.cat([model.logits(models[k], part) for part in images.split(CHUNK)])  # (n * M, classes)
-        real = real.to(logits.dtype)
+        few = members.split(max(1, CHUNK // y.shape[1]))  # at a time: they stay in the cache
+        logits = torch.cat([model.logits(models[k], x[some].flatten(0, 1)) for some in few])  # (n * M, classes)
+        targets, flat, real = y[members], y[members].flatten(), mask[members].to(logits.dtype)
         right[members] = ((logits.argmax(1) == flat).view_as(targets) * real).sum(1).float()
         loss[members] = (cross_entropy(logits, flat, reduction="none").view_as(targets) * real).sum(1).float()
     count = mask.sum(1).float()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from fedclust.rng import stream
 
@@ -22,7 +23,7 @@ __all__ = ["cnn", "mlp", "vgg19"]  # what a trial can name
 
 COMPILED = (torch.float32, torch.float64)
 KERNELS = 8  # the largest that fits into a vector
-MANY = 256  # channels from which products of matrices are worth their number
+MANY = 128  # channels from which Winograd's products are worth what comes before and after them
 CHUNK = 512  # samples per forward pass of an evaluation: bounds the memory of a convolution
 
 
@@ -253,38 +254,63 @@ def cnn(
     return replace(model, dense=(flat, *hidden, classes), blocks=(shape[0], *channels), kernel=kernel, pool=pool)
 
 
-class OnFourPlaces(torch.autograd.Function):
-    """A 3x3 convolution that keeps the size, of pictures of 2x2 places, as at the end of VGG19: x (B, in, 2, 2) and w
-    (out, in, 3, 3). 20 of the 36 products of a place and an entry of the kernel are with the frame of zeros; the others
-    are a product of matrices for each output's place and each input's."""
+class Winograd(torch.autograd.Function):
+    """A 3x3 convolution that keeps an even size, x (B, in, H, W) and w (out, in, 3, 3), with 16 multiplications for 2x2
+    places of the output in place of 36 (Winograd's F(2x2, 3x3), as Lavin and Gray 2015 use it).
+
+    For one channel, a tile d (4, 4) of the framed input, of which every second begins, and a kernel g (3, 3),
+
+        y = A [(G g G') * (B d B')] A'      (2, 2)
+
+    which over channels is a product of matrices for each of the 16 entries. Flattened, A d A' is (A kron A) d;
+    backward, each of these linear maps is its transpose.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
-        x, w = (v.permute(2, 3, 0, 1).contiguous() for v in (x, w))  # (2, 2, B, in), (3, 3, out, in)
-        ctx.save_for_backward(x, w)
-        z = x.new_zeros(2, 2, x.shape[2], w.shape[2])
-        for to, of, tap in PAIRS:
-            z[to].addmm_(x[of], w[tap].T)
-        return z.permute(2, 3, 0, 1)
+        (G, B, A), (count, n_in, high, wide), n_out = (m.to(x) for m in WINOGRAD), x.shape, len(w)
+        framed = pad(x.permute(0, 2, 3, 1), (0, 0, 1, 1, 1, 1))  # (B, H + 2, W + 2, in)
+        tiles = framed.unfold(1, 4, 2).unfold(2, 4, 2).permute(4, 5, 0, 1, 2, 3)  # (4, 4, B, H/2, W/2, in)
+        d = (B @ tiles.reshape(16, -1)).view(16, -1, n_in)  # (16, tiles, in)
+        g = (G @ w.reshape(-1, 9).T).view(16, n_out, n_in)
+        ctx.save_for_backward(d, g, G, B, A)
+        ctx.shape = x.shape
+        y = (A @ (d @ g.mT).view(16, -1)).view(2, 2, count, high // 2, wide // 2, n_out)
+        return y.permute(2, 3, 0, 4, 1, 5).reshape(count, high, wide, n_out).permute(0, 3, 1, 2)
 
     @staticmethod
-    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor, Tensor]:
-        (x, w), dz = ctx.saved_tensors, dz.permute(2, 3, 0, 1).contiguous()
-        dx, dw = torch.zeros_like(x), torch.zeros_like(w)
-        for to, of, tap in PAIRS:
-            dx[of].addmm_(dz[to], w[tap])
-            dw[tap].addmm_(dz[to].T, x[of])
-        return dx.permute(2, 3, 0, 1), dw.permute(2, 3, 0, 1)
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
+        (d, g, G, B, A), (count, n_in, high, wide), n_out = ctx.saved_tensors, ctx.shape, dy.shape[1]
+        dy = dy.permute(0, 2, 3, 1).reshape(count, high // 2, 2, wide // 2, 2, n_out).permute(2, 4, 0, 1, 3, 5)
+        products = (A.T @ dy.reshape(4, -1)).view(16, -1, n_out)  # (16, tiles, out)
+        dw = ((products.mT @ d).view(16, -1).T @ G).view(n_out, n_in, 3, 3)
+        tiles = (B.T @ (products @ g).view(16, -1)).view(4, 4, count, high // 2, wide // 2, n_in)
+        framed = tiles.new_zeros(count, high + 2, wide + 2, n_in)
+        for i in range(4):
+            for j in range(4):
+                framed[:, i : i + high - 1 : 2, j : j + wide - 1 : 2] += tiles[i, j]
+        return framed[:, 1:-1, 1:-1].permute(0, 3, 1, 2), dw
 
 
-PAIRS = [((p, q), (i, j), (i - p + 1, j - q + 1)) for p in (0, 1) for q in (0, 1) for i in (0, 1) for j in (0, 1)]
+WINOGRAD = [
+    torch.kron(m, m)  # G (16, 9), B (16, 16), A (4, 16)
+    for m in (
+        torch.tensor([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
+        torch.tensor([[1.0, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]]),
+        torch.tensor([[1.0, 1, 1, 0], [0, 1, -1, -1]]),
+    )
+]
 
 
 class Convolution(nn.Conv2d):
+    """3x3 with a frame of zeros. Where `Winograd` takes less time it trains so; predictions, of many images at a time,
+    would need too much memory."""
+
     def forward(self, x: Tensor) -> Tensor:
-        if x.shape[2:] != (2, 2) or min(self.weight.shape[:2]) < MANY or torch.is_autocast_enabled(x.device.type):
+        odd, few = any(side % 2 for side in x.shape[2:]), min(self.weight.shape[:2]) < MANY
+        if odd or few or not self.training or torch.is_autocast_enabled(x.device.type):
             return super().forward(x)
-        return OnFourPlaces.apply(x, self.weight) + self.bias[:, None, None]  # type: ignore[index]
+        return Winograd.apply(x, self.weight) + self.bias[:, None, None]  # type: ignore[index]
 
 
 def build_vgg19(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:

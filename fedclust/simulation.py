@@ -21,7 +21,7 @@ from fedclust.metrics import clustering, evaluate
 from fedclust.models import Model
 
 CHECKPOINT_SECONDS = 20.0
-KEPT = {-1: 2**30, -3: 2**25}  # mallopt's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, in bytes
+KEPT = {-1: 2**31 - 1, -4: 0}  # mallopt's M_TRIM_THRESHOLD, in bytes, and M_MMAP_MAX
 COLUMNS = ("round", "client", "group", "cluster", "metric", "value")
 
 
@@ -135,8 +135,8 @@ def play(
 
 
 def keep_freed_memory() -> None:
-    """Memory that one round frees is kept for the next: it is the C library's habit to give it back, and a tenth of a
-    round went into getting its pages again."""
+    """Memory that one round frees is kept for the next, and that of one federation: it is the C library's habit to give
+    it back, and a tenth of the time went into getting its pages again."""
     with suppress(AttributeError, OSError):  # not glibc
         for option, size in KEPT.items():
             ctypes.CDLL(None).mallopt(option, size)

@@ -133,10 +133,18 @@ def _dataset(text: str) -> Dataset:
     return data if mean is None else data.scaled(tuple(mean), tuple(std))
 
 
-@lru_cache(maxsize=2)  # methods compared at one seed share the split: trials of one seed run one after another
+_latest: dict[tuple[str, str, int], Federation] = {}
+
+
 def _federation(data: str, split: str, seed: int) -> Federation:
-    kind, rest = named(json.loads(split), partition, "partition")
-    return kind(_dataset(data), seed=seed, **rest)
+    """Methods compared at one seed share the split: trials of one seed run one after another."""
+    wanted = data, split, seed
+    found = _latest.get(wanted)
+    if found is None:
+        _latest.clear()  # first: the next may then have its place in memory
+        kind, rest = named(json.loads(split), partition, "partition")
+        found = _latest[wanted] = kind(_dataset(data), seed=seed, **rest)
+    return found
 
 
 def settle() -> None:
@@ -272,9 +280,17 @@ def forced(settings: Settings, seed: int, checkpoint: str | None = None, progres
 
     `kept` is the share of clients on the side of most of their true group, `ari` that of the two sides and the groups.
     """
+    return finish(forcing(settings, seed, checkpoint, progress))
+
+
+def forcing(
+    settings: Settings, seed: int, checkpoint: str | None = None, progress: Progress = None, memo: Memo | None = None
+) -> Generator[int, None, pd.DataFrame]:
+    """`forced` as a generator: FedAvg's rounds are those of trials beside it."""
     fed, rows = federation(settings, seed), []
     model, last = network(settings, fed), max(settings["asked"])
-    fedac = replace(method(settings, model), alpha=torch.inf, beta=2.0)  # type: ignore[call-arg]  # gates open
+    fedac: Any = method(settings, model).guarded(memo)
+    fedac = replace(fedac, alpha=torch.inf, beta=2.0)  # gates open
     plain = FedAvg(fedac.train, settings["method"]["fraction"])
     state = plain.init(model.init(seed), fed, seed)
     for t in range(last + 1):
@@ -284,6 +300,7 @@ def forced(settings: Settings, seed: int, checkpoint: str | None = None, progres
         state, _ = plain.step(state, fed, seed, t)
         if progress is not None:
             progress(t + 1, last + 1)
+        yield t
     return pd.DataFrame(rows, columns=["round", "metric", "value"]).assign(algorithm="forced", seed=seed)
 
 

@@ -131,6 +131,42 @@ def trial(label, seed, d="MNIST", m="MLP", dist="non-IID2", task="train", **sett
 
 
 # %% [markdown]
+# **All runs at once**, so that no worker waits for another. Each is described where it is shown.
+
+# %%
+how = {"partition": skews["non-IID2"] | share["MNIST"] | {"clients": p.clients_cosine}, "rounds": p.rounds_cosine}
+how |= {"train": sgd | {"lr": p.lr}, "task": "alignment"}
+readings = {"alone": {"kind": "LocalOnly"}, "in FedAvg": fedavg | {"fraction": 1.0}}
+plans = {"fig1": [trial(name, s, method=kind, **how) for s in p.seeds for name, kind in readings.items()]}
+
+grid = [(s, d, m, dist) for s in p.seeds for d in use for dist in skews for m in ("MLP", "CNN")]
+how = {"rounds": p.rounds, "eval_every": p.every}
+plans["fig3"] = [trial("FedAvg", *at, train=local(at[1], p.lr), **how) for at in grid]
+
+epochs, few = {"MLP": p.epochs_mlp, "CNN": p.epochs_cnn}, p.seeds[:3]
+asked = {f"xi {xi:g}": optics | {"xi": xi} for xi in sorted({p.xi_first, p.xi_second, 0.1, 0.2})}
+how = {"train": alone, "estimators": asked, "task": "alone"}
+plans["alone"] = [trial("", s, d, m, epochs=epochs[m], **how) for s in p.seeds for d, m in panels]
+plans["both"] = [trial(a, s, d, m) for s in p.seeds for d, m in panels for a in ("OCFL", "FedAvg")]
+
+rivals = {f"OPTICS, {xi}": kind for xi, kind in asked.items()} | {"DBSCAN": {"kind": "DBSCAN", "min_samples": 2}}
+rivals["HDBSCAN"] = {"kind": "HDBSCAN", "min_cluster_size": 2, "copy": True}
+slow = {"damping": 0.9, "convergence_iter": 75, "max_iter": 2000, "random_state": 0}
+rivals["affinity propagation"] = {"kind": "AffinityPropagation"} | slow
+rivals["k-means, k = 10"] = {"kind": "KMeans", "n_clusters": 10, "n_init": 10, "random_state": 0}
+how, attacks = how | {"estimators": rivals, "epochs": 1, "poisoned": p.poisoned}, ("noise", "flip", "labels")
+plans |= {a: [trial("", s, attack=a, **how) for s in p.seeds] for a in (None, *attacks)}
+
+adam, usual = {"optimizer": "adam", "momentum": 0.0}, ocfl["MNIST"]
+by_adam = {"train": local("MNIST", p.lr_first * p.rounds_printed / p.rounds_ocfl, **adam)}
+variants = {"FedAvg": {}, "FedAvg, Adam": by_adam, "OCFL": {}, "told the labels": {"task": "restricted"}}
+variants["OCFL, Adam"] = by_adam | {"method": usual | {"pretrain": alone | adam}}
+variants["OCFL, merged on parameters"] = {"method": usual | {"merge_on": "parameters"}}
+variants["OCFL, cosine metric"] = {"method": usual | {"estimator": usual["estimator"] | {"metric": "cosine"}}}
+plans["variants"] = [trial(name, s, **how) for s in few for name, how in variants.items()]
+ran = report.sweeps(plans)
+
+# %% [markdown]
 # ## Figure 1: the cosine between clients' parameters
 #
 # The figure itself is missing from our copy. Its caption says that the cosine stays about constant for pairs with the
@@ -139,15 +175,11 @@ def trial(label, seed, d="MNIST", m="MLP", dist="non-IID2", task="train", **sett
 # rate of fig. 3.
 
 # %%
-how = {"partition": skews["non-IID2"] | share["MNIST"] | {"clients": p.clients_cosine}, "rounds": p.rounds_cosine}
-how |= {"train": sgd | {"lr": p.lr}, "task": "alignment"}
-readings = {"alone": {"kind": "LocalOnly"}, "in FedAvg": fedavg | {"fraction": 1.0}}
-cosines = report.sweep([trial(name, s, method=kind, **how) for s in p.seeds for name, kind in readings.items()])
-drawn, pairs = {}, ("same", "different")
+drawn, pairs, cosines = {}, ("same", "different"), ran["fig1"]
 for reading, what in (("alone", "parameters"), ("in FedAvg", "parameters"), ("in FedAvg", "updates")):
     part = cosines[cosines.algorithm == reading]
     drawn[f"{reading}: {what}"] = {f"{pair} labels": plots.by_round(part, f"{what}, {pair}") for pair in pairs}
-report.figure("fig1", plots.curves(drawn, "cosine similarity", height=2.3))
+report.figure("fig1", plots.curves(drawn, "cosine similarity", height=2.3), data=use["MNIST"][0])
 measures = {f"cosine_lost_{k[:-7]}": f.iloc[:, 0] - f.iloc[:, -1] for k, f in drawn["alone: parameters"].items()}
 
 # %% [markdown]
@@ -166,7 +198,7 @@ for letter, dist in zip("abc", skews, strict=True):
     fed = fc.studies.federation({"data": data["MNIST"], "partition": ten}, p.seeds[0])
     fig, ax = plots.panels(width=4.4, height=2.5)
     plots.heat(ax, fc.partition.class_counts(fed), range(10), range(10), xlabel="label", ylabel="client")
-    report.figure(f"fig2{letter}", fig, seeds=p.seeds[:1])
+    report.figure(f"fig2{letter}", fig, seeds=p.seeds[:1], data=use["MNIST"][0])
 
 # %% [markdown]
 # ## Figure 3: what skew does to FedAvg
@@ -174,9 +206,7 @@ for letter, dist in zip("abc", skews, strict=True):
 # Lines are means over seeds with a 95 % interval, diamonds are the paper's numbers after 100 rounds.
 
 # %%
-grid = [(s, d, m, dist) for s in p.seeds for d in use for dist in skews for m in ("MLP", "CNN")]
-runs = report.sweep([trial("FedAvg", *g, train=local(g[1], p.lr), rounds=p.rounds, eval_every=p.every) for g in grid])
-skewed = {at: plots.by_round(part) for at, part in runs.groupby(["data", "model", "dist"])}
+skewed = {at: plots.by_round(part) for at, part in ran["fig3"].groupby(["data", "model", "dist"])}
 printed = {(f"{d}, {at[:3]}", at[4:]): value for (d, at), value in paper.printed("table2").items()}
 for letter, (d, m) in zip("abcd", panels, strict=True):
     drawn = {f"{d}, {m}": {dist: skewed[d, m, dist] for dist in skews}}
@@ -198,13 +228,7 @@ report.compare("table2", pd.DataFrame({(d, f"{m} {dist}"): value for (d, m, dist
 # is noise that costs the ARI. Diamonds: the paper's ARI and number of clusters, at the $\xi$ of its caption.
 
 # %%
-epochs = {"MLP": p.epochs_mlp, "CNN": p.epochs_cnn}
-asked = {f"xi {xi:g}": optics | {"xi": xi} for xi in sorted({p.xi_first, p.xi_second, 0.1, 0.2})}
-how = {"train": alone, "estimators": asked, "task": "alone"}
-later = [trial(a, s, d, m) for s in p.seeds for d, m in panels for a in ("OCFL", "FedAvg")]
-alones = [trial("", s, d, m, epochs=epochs[m], **how) for s in p.seeds for d, m in panels]
-lonely = report.sweep(later + alones).query("algorithm in @asked")  # with figs. 5 and 7: OCFL starts with epoch 1
-found = {at: plots.by_round(part, at[2]) for at, part in lonely.groupby(["data", "model", "metric", "algorithm"])}
+found = {at: plots.by_round(part, at[2]) for at, part in ran["alone"].groupby(["data", "model", "metric", "algorithm"])}
 rows = [(m, *what) for what in (("ari", "ARI"), ("found", "clusters"), ("noise", "noise points")) for m in epochs]
 how = {"rows": 3, "height": 1.5, "sharex": "col", "sharey": "row", "looks": {xi: {"seeds": True} for xi in asked}}
 for name, d, ari in (("fig4", "MNIST", 1.0), ("fig6", "CIFAR-10", 0.86)):
@@ -223,7 +247,7 @@ for name, d, ari in (("fig4", "MNIST", 1.0), ("fig6", "CIFAR-10", 0.86)):
 # paper's values after 500 rounds, filled for OCFL.
 
 # %%
-runs = report.sweep(later)
+runs = ran["both"]
 clustered = {at: plots.by_cluster(part, of="OCFL") for at, part in runs.groupby(["data", "model"])}
 for fig, table, d in (("fig5", "table3", "MNIST"), ("fig7", "table4", "CIFAR-10")):
     drawn, looks, ends = {"MLP": {}, "CNN": {}}, {}, {}
@@ -279,17 +303,11 @@ for d, m in panels:
 # get the same vectors; k-means alone is told that there are ten labels. (MNIST, MLP, one local epoch.)
 
 # %%
-rivals = {f"OPTICS, {xi}": kind for xi, kind in asked.items()} | {"DBSCAN": {"kind": "DBSCAN", "min_samples": 2}}
-rivals["HDBSCAN"] = {"kind": "HDBSCAN", "min_cluster_size": 2, "copy": True}
-slow = {"damping": 0.9, "convergence_iter": 75, "max_iter": 2000, "random_state": 0}
-rivals["affinity propagation"] = {"kind": "AffinityPropagation"} | slow
-rivals["k-means, k = 10"] = {"kind": "KMeans", "n_clusters": 10, "n_init": 10, "random_state": 0}
-how, stands = {"train": alone, "estimators": rivals, "epochs": 1, "task": "alone", "poisoned": p.poisoned}, {}
-plans = {a: [trial("", s, attack=a, **how) for s in p.seeds] for a in (None, "noise", "flip", "labels")}
-for a, attacked in report.sweeps(plans).items():
-    for (rival, what), part in attacked.query("metric in ('ari', 'apart')").groupby(["algorithm", "metric"]):
+stands = {}
+for a in (None, *attacks):
+    for (rival, what), part in ran[a].query("metric in ('ari', 'apart')").groupby(["algorithm", "metric"]):
         stands[rival, f"{what}: {a or 'nobody malicious'}"] = part.set_index("seed").value
-measures |= {f"apart_{a}": stands[f"OPTICS, xi {p.xi_first:g}", f"apart: {a}"] for a in ("noise", "flip", "labels")}
+measures |= {f"apart_{a}": stands[f"OPTICS, xi {p.xi_first:g}", f"apart: {a}"] for a in attacks}
 verdicts = report.judge(pd.DataFrame(measures).rename(columns=lambda name: name.lower().replace("-", "")))
 
 # %% [markdown]
@@ -313,14 +331,7 @@ report.summary("table-extra-attacks", pd.DataFrame(stands), "Clusterers of the s
 # FedAvg has not. The other rows vary what we had to read into the paper. At most three seeds.
 
 # %%
-adam, usual = {"optimizer": "adam", "momentum": 0.0}, ocfl["MNIST"]
-by_adam = {"train": local("MNIST", p.lr_first * p.rounds_printed / p.rounds_ocfl, **adam)}
-variants = {"FedAvg": {}, "FedAvg, Adam": by_adam, "OCFL": {}, "told the labels": {"task": "restricted"}}
-variants["OCFL, Adam"] = by_adam | {"method": usual | {"pretrain": alone | adam}}
-variants["OCFL, merged on parameters"] = {"method": usual | {"merge_on": "parameters"}}
-variants["OCFL, cosine metric"] = {"method": usual | {"estimator": usual["estimator"] | {"metric": "cosine"}}}
-report.seeds = p.seeds[:3]
-tried = report.sweep([trial(name, s, **how) for s in report.seeds for name, how in variants.items()])
+report.seeds, tried = few, ran["variants"]
 tried = tried[(tried.metric == "accuracy") & (tried["round"] == p.rounds_ocfl - 1)].groupby(["algorithm", "seed"])
 cells = {"accuracy": tried.value.mean(), "largest cluster": tried.cluster.agg(lambda k: k.value_counts().max())}
 samples = pd.DataFrame({(name, what): cell[name] for name in variants for what, cell in cells.items()})

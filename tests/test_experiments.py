@@ -3,6 +3,7 @@
 import json
 import os
 import threading
+import weakref
 from pathlib import Path
 
 import pandas as pd
@@ -365,3 +366,10 @@ def test_sweeps_side_by_side_share_the_slots(tmp_path, monkeypatch):
         pass  # given back
     waiting.join(10)
     assert third
+
+
+def test_a_worker_keeps_one_federation_and_makes_room_for_the_next():
+    settings = {"data": {"name": "glyphs", "n": 60, "n_test": 10}, "partition": {"kind": "iid", "clients": 2}}
+    first = weakref.ref(studies.federation(settings, 0))
+    assert studies.federation(settings, 0) is first()
+    assert studies.federation(settings, 1) is not None and first() is None

@@ -44,18 +44,20 @@ def test_vgg19_is_torchvisions():
     assert [str(m).replace("Convolution", "Conv2d") for m in ours[: len(theirs)]] == [str(m) for m in theirs]
 
 
-@pytest.mark.parametrize("side", [2, 3])
-def test_convolutions_of_few_places_are_pytorchs(side, monkeypatch):
+@pytest.mark.parametrize("sides", [(2, 2), (4, 6), (3, 4)], ids=str)
+@pytest.mark.parametrize("train", [True, False])
+def test_winograds_convolutions_are_pytorchs(sides, train, monkeypatch):
     monkeypatch.setattr(models, "MANY", 1)
-    conv, draw = nn.Conv2d(3, 5, 3, padding=1).double(), torch.Generator().manual_seed(0)
-    x = torch.randn(4, 3, side, side, dtype=torch.float64, generator=draw, requires_grad=True)
-    dz, ways = torch.randn(4, 5, side, side, dtype=torch.float64, generator=draw), []
+    conv, draw = nn.Conv2d(3, 5, 3, padding=1).double().train(train), torch.Generator().manual_seed(0)
+    x = torch.randn(7, 3, *sides, dtype=torch.float64, generator=draw, requires_grad=True)
+    dz, ways = torch.randn(7, 5, *sides, dtype=torch.float64, generator=draw), []
     for kind in (nn.Conv2d, models.Convolution):
         conv.__class__ = kind
         z = conv(x)
-        ways.append((z, *torch.autograd.grad(z, (x, conv.weight, conv.bias), dz)))
+        ways.append((z, *torch.autograd.grad(z, (x, conv.weight, conv.bias), dz, retain_graph=True)))
     for ours, theirs in zip(*ways, strict=True):
         torch.testing.assert_close(ours, theirs)
+    assert ("Winograd" in str(z.grad_fn.next_functions)) == (train and 3 not in sides)
 
 
 @pytest.mark.parametrize("model", SMALL, ids=IDS)

@@ -1,9 +1,13 @@
 """FedAC's forced splits, and the tree that a run's splits make."""
 
+import pandas as pd
 import pytest
 import torch
 
 from fedclust import plots, studies
+from fedclust.experiments import Job, Trial, alter, families
+from fedclust.memo import Memo
+from fedclust.simulation import finish
 
 BASE = {
     "data": {"name": "glyphs", "n": 600, "n_test": 60},
@@ -26,6 +30,34 @@ def test_a_forced_split_is_what_fedac_does_when_its_gates_open_in_that_round(at:
     clients = run[(run["round"] == at) & (run.metric == "accuracy")]
     most = clients.groupby(["group", "cluster"]).size().groupby("group").max().sum()
     assert mine["kept"] == most / 12
+
+
+def test_forced_splits_share_fedavgs_rounds_with_trials_beside_them():
+    forced, plain = (
+        BASE | {"method": {"kind": "FedAC", "fraction": 0.5}, "asked": [0, 3]},
+        {"kind": "FedAvg", "fraction": 0.5},
+    )
+    memo, apart = Memo(4), [studies.forced(forced, 1), studies.train(BASE | {"method": plain}, 1)]
+    going = [studies.forcing(forced, 1, memo=memo), studies.training(BASE | {"method": plain}, 1, memo=memo)]
+    for _ in range(4):
+        for rounds in going:
+            next(rounds)
+    assert memo.hits == 4 + 2  # every round of FedAvg, and the sample's part of both splits
+    for record, rounds in zip(apart, going, strict=True):
+        pd.testing.assert_frame_equal(finish(rounds), record)
+
+
+def test_what_can_share_goes_together_and_the_longest_federation_first():
+    fedac, fedavg = ({"kind": kind, "fraction": 0.5} for kind in ("FedAC", "FedAvg"))
+    few = Trial(alter(BASE, {"method": fedavg, "partition.groups": 3}), 0)
+    usual = [
+        Trial(BASE | {"method": fedavg}, 0),
+        Trial(BASE | {"method": fedac, "rounds": 2}, 0),
+        Trial(BASE | {"method": fedac, "asked": [1]}, 0, task="forced"),
+    ]
+    alone = Trial(BASE | {"method": {"kind": "LocalOnly"}}, 0)
+    jobs = [Job(trial, None, "new", None) for trial in (few, alone, *usual)]
+    assert [[job.trial for job in family] for family in families(jobs)] == [[alone], usual, [few]]
 
 
 def test_the_tree_shows_each_cluster_with_its_clients():

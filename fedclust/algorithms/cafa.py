@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from sklearn import config_context
 from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
 from torch import Tensor
@@ -45,7 +46,8 @@ def best_k(vectors: Tensor, seed: int = 0) -> tuple[int, dict[int, float]]:
     """The number of clusters with the best mean silhouette, and that of every k from 2 to n - 1."""
     v = ordered(vectors)[0]
     last = min(len(v) - 1, len(np.unique(v, axis=0)))
-    scores = {k: float(silhouette_score(v, kmeans(v, k, seed))) for k in range(2, last + 1)}  # Eqs. 3, 4
+    with config_context(assume_finite=True, skip_parameter_validation=True):  # which would be done anew for every k
+        scores = {k: float(silhouette_score(v, kmeans(v, k, seed))) for k in range(2, last + 1)}  # Eqs. 3, 4
     return max(scores, key=scores.__getitem__, default=1), scores  # Eq. 5
 
 
