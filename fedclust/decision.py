@@ -162,12 +162,11 @@ def subspaces(model: Model, directions: Tensor) -> tuple[Tensor, Tensor, Tensor]
     """Where the first layer's directions D (out, in + 1) mostly lie, biases last: P (K, out, r), orthonormal; (P^T D)^T
     (K, in + 1, r); how far they are from there, (K,). Any P does; a good one comes from random columns, refined."""
     width = shared.VECTOR // directions.element_size()
-    weights, biases = model.split(directions)[:2]
-    D = torch.cat([weights, biases[:, :, None]], 2)  # (K, out, in + 1)
-    columns = torch.randn(D.shape[2], width, generator=stream(0, "subspaces")).to(D)
-    P = torch.linalg.qr(D @ (D.mT @ (D @ columns))).Q  # (K, out, min(out, r))
+    (W, b), size = model.split(directions)[:2], model.layout[1][3]  # (K, out, in), (K, out)
+    columns = torch.randn(W.shape[2], width, generator=stream(0, "subspaces")).to(W)
+    P = torch.linalg.qr(W @ (W.mT @ (W @ columns))).Q  # (K, out, min(out, r))
     P = nn.functional.pad(P, (0, width - P.shape[2]))
-    within, length = D.mT @ P, D.flatten(1).norm(dim=1)
+    within, length = torch.cat([W.mT @ P, b[:, None] @ P], 1), directions[:, :size].norm(dim=1)
     return P, within, ((1 + SLACK) * length**2 - within.flatten(1).norm(dim=1) ** 2).clamp_min(0).sqrt()
 
 

@@ -257,21 +257,23 @@ def lay_out(x, chosen, u, images):
 def turn_over(x, chosen, u, pixels):
     """The same batch by pixels. How many of these are used, the bias's 1 being the last."""
     values, which, many, on, seen = pixels
-    used = visible(x, chosen, u, seen, on)
-    groups = parts(used, ROWS)
+    used, n = visible(x, chosen, u, seen, on), len(chosen)
+    groups, lines, there = parts(used, ROWS), np.empty((ROWS, n), x.dtype), np.empty(n, np.int64)
     for g in range(groups):
         low, high, found = used * g // groups, used * (g + 1) // groups, 0
-        for b in range(len(chosen)):
-            image, there = x[chosen[b]], high == used
-            for j in range(low, min(high, used - 1)):
-                v = image[on[j]] - u
-                values[g, j - low, found] = v
-                there |= v != 0
-            if high == used:
-                values[g, high - 1 - low, found] = 1
-            if there:
-                which[g, found] = b
-                found += 1
+        there[:] = 0
+        for j in range(low, high):
+            line = lines[j - low]
+            for b in range(n):
+                line[b] = x[chosen[b], on[j]] - u if j < used - 1 else 1
+            for b in range(n):
+                there[b] |= line[b] != 0
+        for b in range(n):  # no branch, which nobody could foresee
+            which[g, found] = b
+            found += there[b]
+        for j in range(high - low):
+            for b in range(found):
+                values[g, j, b] = lines[j, which[g, b]]
         many[g] = found
     return used
 
