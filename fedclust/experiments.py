@@ -39,7 +39,7 @@ BACKENDS = ("loky", "ray", "dask", "multiprocessing", "threading", "sequential")
 NEEDED = {"data", "partition", "model", "method", "rounds"}  # of a trial that trains
 SETTINGS = NEEDED | {"train", "eval_every", "events", "split_seed"}
 EVENTS = {"start", "join_every", "drift_from", "drift_every"}
-LOOK = 0.05  # seconds between two looks for a free slot
+LOOK = 0.02  # seconds between two looks for a free slot
 HEARTBEAT = 2.0  # seconds between two words of a running trial
 
 

@@ -258,13 +258,25 @@ def visible(x, chosen, u, seen, on):
 def gather(x, y, chosen, used, u, a, onehot, above):
     """Those columns of the images, less the background, with their labels and sums."""
     for b, i in enumerate(chosen):
-        image, to, total = x[i], a[b], a.dtype.type(0)
-        for j in range(len(used) - 1):
-            to[j] = image[used[j]] - u
-            total += to[j]
-        to[len(used) - 1], above[b] = 1, total
+        above[b] = shown(x[i], used, u, a[b])
         onehot[b] = 0
         onehot[b, y[i]] = 1
+
+
+@compiled
+def shown(image, used, u, to):
+    """Those of an image's pixels, less the background, into `to`, and their sum; a 1 for the bias after them."""
+    total, last = to.dtype.type(0), len(used) - 1
+    if last == len(image):  # all of them, side by side: much faster
+        for j in range(last):
+            to[j] = image[j] - u
+            total += to[j]
+    else:
+        for j in range(last):
+            to[j] = image[used[j]] - u
+            total += to[j]
+    to[last] = 1
+    return total
 
 
 @compiled

@@ -38,6 +38,7 @@ from fedclust.perceptron import (
     padded,
     put,
     rectify,
+    shown,
     softmax,
     spaces,
     spread,
@@ -246,11 +247,7 @@ def lay_out(x, chosen, u, images):
         low, high = n * g // groups, n * (g + 1) // groups
         many[g] = visible(x, chosen[low:high], u, seen, which[g])
         for b in range(low, high):
-            image, to, total = x[chosen[b]], values[g, b - low], u * 0
-            for j in range(many[g] - 1):
-                to[j] = image[which[g, j]] - u
-                total += to[j]
-            to[many[g] - 1], above[b] = 1, total
+            above[b] = shown(x[chosen[b]], which[g, : many[g]], u, values[g, b - low])
 
 
 @compiled

@@ -102,12 +102,13 @@ class LocalSGD:
 
         Every epoch has a stream of its own, so its order does not depend on how many epochs there are.
         """
-        real = fed.mask[i].cpu().nonzero()[:, 0]
-        width, plan = min(self.batch, len(real)), []
-        for e in range(self.epochs if self.steps is None else math.ceil(self.steps / math.ceil(len(real) / width))):
-            order = torch.randperm(len(real), generator=stream(seed, "batches", t, int(fed.ids[i]), e))
-            plan.append(pad(real[order], (0, -len(real) % width), value=-1).view(-1, width))
-        return torch.cat(plan)[: self.steps]
+        real, name = fed.mask[i].cpu().nonzero()[:, 0], int(fed.ids[i])
+        size, width = len(real), min(self.batch, len(real))
+        epochs = self.epochs if self.steps is None else math.ceil(self.steps / math.ceil(size / width))
+        plan = [real[torch.randperm(size, generator=stream(seed, "batches", t, name, e))] for e in range(epochs)]
+        if size % width:
+            plan = [pad(order, (0, -size % width), value=-1) for order in plan]
+        return (torch.cat(plan) if epochs > 1 else plan[0]).view(-1, width)[: self.steps]
 
     # What privacy.DPSGD does differently.
 
@@ -165,26 +166,26 @@ class LocalSGD:
         """One client after the other on each of PyTorch's threads."""
         from fedclust import convnet, perceptron
 
-        model, lr = self.model, self.lr * self.decay**t
-        work = convnet.train if model.blocks else perceptron.train
-        out.copy_(theta)
+        model, how = self.model, (self.lr * self.decay**t, *map(float, (self.momentum, self.weight_decay, self.prox)))
+        work, rows = convnet.train if model.blocks else perceptron.train, out.copy_(theta).numpy()
+        x, y = fed.x.flatten(2).to(theta).contiguous().numpy(), fed.y.contiguous().numpy()  # no copies, as a rule
+        least, most = fed.y.aminmax()
+        fits = fed.shape == model.shape and least >= 0 and most < model.classes
 
-        def one(row: Tensor, i: int) -> None:
-            size, plan, name = int(fed.mask[i].sum()), self.batches(fed, i, seed, t), int(fed.ids[i])
-            x, y = fed.x[i].flatten(1).to(row).contiguous(), fed.y[i].contiguous()
-            model.check(fed.x[i], y[fed.mask[i]], f"client {name}: ")
-            work(
-                row.numpy(), *model.geometry, x.numpy(), y.numpy(), plan.numpy(), lr, float(self.momentum),
-                float(self.weight_decay), float(self.prox), *self.clipping(size),
-                np.uint64(key(seed, "noise", t, name)), self.noise(size),
-            )  # fmt: skip
+        def one(row: np.ndarray, i: int, name: int, size: int) -> None:
+            if not fits:  # padding may be what does not
+                model.check(fed.x[i], fed.y[i][fed.mask[i]], f"client {name}: ")
+            plan, scale = self.batches(fed, i, seed, t).numpy(), self.noise(size)
+            noise = np.uint64(key(seed, "noise", t, name) if scale else 0)
+            work(row, *model.geometry, x[i], y[i], plan, *how, *self.clipping(size), noise, scale)
 
+        each = rows, clients.tolist(), fed.ids[clients].tolist(), fed.mask[clients].sum(1).tolist()
         if (threads := min(torch.get_num_threads(), len(clients))) == 1:
-            for row, i in zip(out, clients.tolist(), strict=True):
-                one(row, i)
+            for client in zip(*each, strict=True):
+                one(*client)
             return
         with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(one, out, clients.tolist()))
+            list(pool.map(one, *each))
 
 
 def add(weights: list[nn.Parameter], extra: list[Tensor]) -> None:

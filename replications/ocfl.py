@@ -139,9 +139,8 @@ how |= {"train": sgd | {"lr": p.lr}, "task": "alignment"}
 readings = {"alone": {"kind": "LocalOnly"}, "in FedAvg": fedavg | {"fraction": 1.0}}
 plans = {"fig1": [trial(name, s, method=kind, **how) for s in p.seeds for name, kind in readings.items()]}
 
-grid = [(s, d, m, dist) for s in p.seeds for d in use for dist in skews for m in ("MLP", "CNN")]
-how = {"rounds": p.rounds, "eval_every": p.every}
-plans["fig3"] = [trial("FedAvg", *at, train=local(at[1], p.lr), **how) for at in grid]
+how, grid = {"rounds": p.rounds, "eval_every": p.every}, [(*at, dist) for at in panels for dist in skews]
+plans["fig3"] = [trial("FedAvg", s, *at, train=local(at[0], p.lr), **how) for s in p.seeds for at in grid]
 
 epochs, few = {"MLP": p.epochs_mlp, "CNN": p.epochs_cnn}, p.seeds[:3]
 asked = {f"xi {xi:g}": optics | {"xi": xi} for xi in sorted({p.xi_first, p.xi_second, 0.1, 0.2})}
@@ -154,8 +153,8 @@ rivals["HDBSCAN"] = {"kind": "HDBSCAN", "min_cluster_size": 2, "copy": True}
 slow = {"damping": 0.9, "convergence_iter": 75, "max_iter": 2000, "random_state": 0}
 rivals["affinity propagation"] = {"kind": "AffinityPropagation"} | slow
 rivals["k-means, k = 10"] = {"kind": "KMeans", "n_clusters": 10, "n_init": 10, "random_state": 0}
-how, attacks = how | {"estimators": rivals, "epochs": 1, "poisoned": p.poisoned}, ("noise", "flip", "labels")
-plans |= {a: [trial("", s, attack=a, **how) for s in p.seeds] for a in (None, *attacks)}
+how, attacks = how | {"estimators": rivals, "epochs": 1, "poisoned": p.poisoned}, (None, "noise", "flip", "labels")
+plans |= {a: [trial("", s, attack=a, **how) for s in p.seeds] for a in attacks}
 
 adam, usual = {"optimizer": "adam", "momentum": 0.0}, ocfl["MNIST"]
 by_adam = {"train": local("MNIST", p.lr_first * p.rounds_printed / p.rounds_ocfl, **adam)}
@@ -304,10 +303,10 @@ for d, m in panels:
 
 # %%
 stands = {}
-for a in (None, *attacks):
+for a in attacks:
     for (rival, what), part in ran[a].query("metric in ('ari', 'apart')").groupby(["algorithm", "metric"]):
         stands[rival, f"{what}: {a or 'nobody malicious'}"] = part.set_index("seed").value
-measures |= {f"apart_{a}": stands[f"OPTICS, xi {p.xi_first:g}", f"apart: {a}"] for a in attacks}
+measures |= {f"apart_{a}": stands[f"OPTICS, xi {p.xi_first:g}", f"apart: {a}"] for a in attacks[1:]}
 verdicts = report.judge(pd.DataFrame(measures).rename(columns=lambda name: name.lower().replace("-", "")))
 
 # %% [markdown]
