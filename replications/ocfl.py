@@ -174,10 +174,9 @@ ran = report.sweeps(plans)
 # rate of fig. 3.
 
 # %%
-drawn, pairs, cosines = {}, ("same", "different"), ran["fig1"]
-for reading, what in (("alone", "parameters"), ("in FedAvg", "parameters"), ("in FedAvg", "updates")):
-    part = cosines[cosines.algorithm == reading]
-    drawn[f"{reading}: {what}"] = {f"{pair} labels": plots.by_round(part, f"{what}, {pair}") for pair in pairs}
+drawn, pairs, seen = {}, ("same", "different"), ran["fig1"].set_index("algorithm")
+for name, what in (("alone", "parameters"), ("in FedAvg", "parameters"), ("in FedAvg", "updates")):
+    drawn[f"{name}: {what}"] = {f"{pair} labels": plots.by_round(seen.loc[name], f"{what}, {pair}") for pair in pairs}
 report.figure("fig1", plots.curves(drawn, "cosine similarity", height=2.3), data=use["MNIST"][0])
 measures = {f"cosine_lost_{k[:-7]}": f.iloc[:, 0] - f.iloc[:, -1] for k, f in drawn["alone: parameters"].items()}
 
