@@ -401,18 +401,12 @@ def add_places(typing, dw, low, start, width, x, live, delta):
                 which.add_case(word(side * (RUN + 1) + n), block := builder.append_basic_block(f"places{side}x{n}"))
                 builder.position_at_end(block)
                 kept = [vectors(to, word(j)) for j in range(n * side)]
-                sums = [cgutils.alloca_once(builder, vector) for _ in kept]
-                for place, total in zip(kept, sums, strict=True):
-                    builder.store(builder.load(place, align=size), total)
-                with cgutils.for_range(builder, length) as loop:
-                    every = spread(builder, builder.load(builder.gep(deltas.data, [loop.index])), vector.count)
-                    corner = builder.add(start, builder.load(builder.gep(places.data, [loop.index])))
-                    for j, total in enumerate(sums):
-                        row = builder.add(builder.mul(width, word(j // side)), word(j % side))
-                        value = builder.load(vectors(values, builder.add(corner, row)), align=size)
-                        builder.store(fma(builder, every, value, builder.load(total)), total)
-                for place, total in zip(kept, sums, strict=True):
-                    builder.store(builder.load(total), place, align=size)
+
+                def value(corner, j, side=side):
+                    row = builder.add(builder.mul(width, word(j // side)), word(j % side))
+                    return vectors(values, builder.add(corner, row))
+
+                in_registers(builder, kept, value, start, places, deltas, length, size)
                 builder.branch(done)
         builder.position_at_end(done)
         return target.get_dummy_value()
@@ -439,20 +433,12 @@ def add_runs(typing, runs, x, at, channel, line, live, delta):
                 builder.position_at_end(block)
                 first = builder.bitcast(to.data, vector.as_pointer())
                 kept = [builder.gep(first, [word(j)]) for j in range(n * high)]
-                sums = [cgutils.alloca_once(builder, vector) for _ in kept]
-                for place, total in zip(kept, sums, strict=True):
-                    builder.store(builder.load(place, align=size), total)
-                with cgutils.for_range(builder, length) as loop:
-                    every = spread(builder, builder.load(builder.gep(deltas.data, [loop.index])), RUN)
-                    corner = builder.add(start, builder.load(builder.gep(places.data, [loop.index])))
-                    for j, total in enumerate(sums):
-                        offset = builder.add(builder.mul(channel, word(j // high)), builder.mul(line, word(j % high)))
-                        run = builder.bitcast(builder.gep(pixels.data, [builder.add(corner, offset)]),
-                                              vector.as_pointer())  # fmt: skip
-                        added = fma(builder, every, builder.load(run, align=size), builder.load(total))
-                        builder.store(added, total)
-                for place, total in zip(kept, sums, strict=True):
-                    builder.store(builder.load(total), place, align=size)
+
+                def run(corner, j, high=high):
+                    offset = builder.add(builder.mul(channel, word(j // high)), builder.mul(line, word(j % high)))
+                    return builder.bitcast(builder.gep(pixels.data, [builder.add(corner, offset)]), vector.as_pointer())
+
+                in_registers(builder, kept, run, start, places, deltas, length, size)
                 builder.branch(done)
         builder.position_at_end(done)
         return target.get_dummy_value()
@@ -494,6 +480,21 @@ def add_kernels(typing, dx, low, width, kern, kernel, live, delta):
         return target.get_dummy_value()
 
     return types.void(dx, types.int64, types.int64, kern, types.int64, live, delta), generate
+
+
+def in_registers(builder, kept, value, start, places, deltas, length, size):
+    """The vectors at `kept` += delta[i] value(start + place[i], j), summed over i before they are written."""
+    sums = [cgutils.alloca_once(builder, place.type.pointee) for place in kept]
+    for place, total in zip(kept, sums, strict=True):
+        builder.store(builder.load(place, align=size), total)
+    with cgutils.for_range(builder, length) as loop:
+        every = spread(builder, builder.load(builder.gep(deltas.data, [loop.index])), kept[0].type.pointee.count)
+        corner = builder.add(start, builder.load(builder.gep(places.data, [loop.index])))
+        for j, total in enumerate(sums):
+            factor = builder.load(value(corner, j), align=size)
+            builder.store(fma(builder, every, factor, builder.load(total)), total)
+    for place, total in zip(kept, sums, strict=True):
+        builder.store(builder.load(total), place, align=size)
 
 
 def arrays(target, builder, signature, arguments):

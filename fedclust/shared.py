@@ -286,7 +286,7 @@ def keep(A, widths, outputs):
 
 @compiled
 def recall(outputs, widths, most, A):
-    """They, where they lie."""
+    """Those outputs as A[1], A[2], ..., where they were kept."""
     low, lanes = 0, VECTOR // outputs.itemsize
     for k in range(1, len(widths) - 1):
         wide = padded(widths[k], lanes)
