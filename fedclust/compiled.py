@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core.cpu import CPUContext
+
+# New arrays begin with a line of the cache, so that no vector lies across two: products take a tenth less time than
+# with Numba's own 32 bytes.
+CPUContext.get_preferred_array_alignment = lambda context, kind: 64  # type: ignore[method-assign]
 
 HERE = Path(__file__).parent
 FILES = ("compiled.py", "convnet.py", "normal.py", "perceptron.py", "shared.py")

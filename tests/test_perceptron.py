@@ -88,3 +88,9 @@ def test_a_diverged_client_harms_no_other():
     out = train(theta, fed, torch.arange(2), 0, 0)
     assert out[0].isnan().all()
     assert torch.equal(out[1], alone[0])
+
+
+def test_arrays_begin_with_a_line_of_the_cache():
+    row, widths = np.zeros(7 * 5 + 5, np.float32), np.array([7, 5])
+    made = [a for _ in range(20) for a in (*perceptron.load(row, widths, 16), *perceptron.spaces(widths, 3, 16, row)[0])]
+    assert {a.ctypes.data % 64 for a in made} == {0}
