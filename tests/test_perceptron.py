@@ -92,5 +92,5 @@ def test_a_diverged_client_harms_no_other():
 
 def test_arrays_begin_with_a_line_of_the_cache():
     row, widths = np.zeros(7 * 5 + 5, np.float32), np.array([7, 5])
-    made = [a for _ in range(20) for a in (*perceptron.load(row, widths, 16), *perceptron.spaces(widths, 3, 16, row)[0])]
-    assert {a.ctypes.data % 64 for a in made} == {0}
+    made = [[*perceptron.load(row, widths, 16), *perceptron.spaces(widths, 3, 16, row)[0]] for _ in range(20)]
+    assert {a.ctypes.data % 64 for arrays in made for a in arrays} == {0}
