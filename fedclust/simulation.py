@@ -21,7 +21,8 @@ from fedclust.metrics import clustering, evaluate
 from fedclust.models import Model
 
 CHECKPOINT_SECONDS = 20.0
-KEPT = {-1: 2**31 - 1, -4: 0}  # mallopt's M_TRIM_THRESHOLD, in bytes, and M_MMAP_MAX
+KEPT = {-1: 2**31 - 1, -3: 2**25}  # mallopt's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, in bytes
+LARGE = {-4: 0}  # M_MMAP_MAX: no block is so large that it goes back
 COLUMNS = ("round", "client", "group", "cluster", "metric", "value")
 
 
@@ -134,11 +135,11 @@ def play(
     return book.frame(algorithm, seed, about)
 
 
-def keep_freed_memory() -> None:
-    """Memory that one round frees is kept for the next, and that of one federation: it is the C library's habit to give
-    it back, and a tenth of the time went into getting its pages again."""
+def keep_freed_memory(large: bool = False) -> None:
+    """Memory that one round frees is kept for the next, that of one federation too if blocks are kept that are `large`:
+    it is the C library's habit to give it back, and a tenth of the time went into getting its pages again."""
     with suppress(AttributeError, OSError):  # not glibc
-        for option, size in KEPT.items():
+        for option, size in (KEPT | LARGE if large else KEPT).items():
             ctypes.CDLL(None).mallopt(option, size)
 
 

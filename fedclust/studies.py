@@ -150,7 +150,7 @@ def _federation(data: str, split: str, seed: int) -> Federation:
 def settle() -> None:
     """Make this process a worker: trials are spread over processes, more threads would only fight for the cores."""
     torch.set_num_threads(1)
-    keep_freed_memory()
+    keep_freed_memory(large=True)
 
 
 # --- the papers' smaller measurements --------------------------------------------------------------------------------
