@@ -10,10 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from fedclust.federation import Federation
 from fedclust.memo import Memo, content
-from fedclust.models import Model
-
-CHUNK = 512  # images at a time: large enough for the matrix kernels, small enough for the cache
-
+from fedclust.models import CHUNK, Model
 
 RECENT = Memo(4)  # a round's scores, for a method that looks at them itself and for the next method that has them
 

@@ -24,7 +24,7 @@ __all__ = ["cnn", "mlp", "vgg19"]  # what a trial can name
 COMPILED = (torch.float32, torch.float64)
 KERNELS = 8  # the largest that fits into a vector
 MANY = 128  # channels from which Winograd's products are worth what comes before and after them
-CHUNK = 512  # samples per forward pass of an evaluation: bounds the memory of a convolution
+CHUNK = 512  # samples per forward pass of an evaluation: bounds a convolution's memory, and stays in the cache
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 python -m tests.benchmarks.growth clients 1000    prints one point as JSON
 """
 
+import gc
 import json
 import os
 import statistics
@@ -81,6 +82,7 @@ def shares(n: int = 1000) -> dict[str, float]:
     theta, labels = model.init(0).expand(n, -1), torch.zeros(n, dtype=torch.long)
     models = model.init(0)[None]
     train(theta, fed, everyone, 0, 0), score(model, models, labels, fed, "test")  # what is compiled is there then
+    gc.freeze()
     whole, ends = timed(lambda: train(theta, fed, everyone, 0, 1))
     plans, _ = timed(lambda: [train.batches(fed, i, 0, 1) for i in range(n)])
     return {
@@ -106,6 +108,7 @@ def peak() -> float:
 
 def point(kind: str, value: int) -> dict[str, Any]:
     torch.set_num_threads(1)
+    gc.freeze()  # else Python's collector may look through all that was imported, 0.2 s, while something is measured
     ways: dict[str, Callable[[int], dict[str, Any]]] = {
         "clients": lambda n: rounds(n),
         "clients, a tenth of them in a round": lambda n: rounds(n, fraction=0.1),
