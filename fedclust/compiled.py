@@ -15,7 +15,7 @@ from numba.core.cpu import CPUContext
 CPUContext.get_preferred_array_alignment = lambda context, kind: 64  # type: ignore[method-assign]
 
 HERE = Path(__file__).parent
-FILES = ("compiled.py", "convnet.py", "normal.py", "perceptron.py", "shared.py")
+FILES = ("compiled.py", "convnet.py", "normal.py", "perceptron.py", "pixels.py", "shared.py")
 STAMP = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in FILES)).hexdigest()
 SUMS = frozenset({"reassoc", "contract", "nsz"})  # liberties with sums, none with infinities
 

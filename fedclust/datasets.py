@@ -23,9 +23,8 @@ import numpy as np
 import torch
 from filelock import FileLock
 from torch import Tensor
-from torch.nn.functional import avg_pool2d
 
-from fedclust import glyphs, sources
+from fedclust import glyphs, pixels, sources
 from fedclust.sources import Arrays, Decode, Source
 
 
@@ -68,11 +67,7 @@ class Dataset:
         """Smaller images, each pixel the mean of `by` times `by`: for reduced runs."""
         if by < 1 or any(side % by for side in self.shape[1:]):
             raise ValueError(f"by={by}: must divide the sides of images of {self.shape}, e.g. 2")
-        halves = [
-            torch.cat([avg_pool2d(some.float(), by).round().byte() for some in half.split(1 << 14)])
-            for half in (self.x, self.x_test)
-        ]
-        return replace(self, x=halves[0], x_test=halves[1])
+        return replace(self, x=pixels.shrunk(self.x, by), x_test=pixels.shrunk(self.x_test, by))
 
     def pooled(self) -> "Dataset":
         """Both halves in one, for specs that make halves per client themselves."""

@@ -5,6 +5,7 @@ produced it (the modules the task really imports, comments aside) and the numeri
 """
 
 import ast
+import gc
 import hashlib
 import inspect
 import json
@@ -34,12 +35,13 @@ LIBRARIES = ("torch", "numba", "numpy", "scikit-learn", "opacus")
 ALIKE = ("FedAvg", "CFL", "FedAC", "FedACP")  # methods that are FedAvg until they split
 IN_STEP = {"train": "training", "forced": "forcing"}  # tasks that go round by round, and the generators that do
 KEEP = 8 * 2**30  # bytes a worker may grow by before loky replaces it: it keeps its federation to train on it again
+CALM = 100_000  # new objects before the garbage collector looks through them: imports make three times as many, to stay
 ATTEMPTS = 3  # at the trials whose worker was lost
 BACKENDS = ("loky", "ray", "dask", "multiprocessing", "threading", "sequential")
 NEEDED = {"data", "partition", "model", "method", "rounds"}  # of a trial that trains
 SETTINGS = NEEDED | {"train", "eval_every", "events", "split_seed"}
 EVENTS = {"start", "join_every", "drift_from", "drift_every"}
-LOOK = 0.02  # seconds between two looks for a free slot
+LOOK = 0.2  # seconds between two looks for a free slot: looking takes a processor, too
 HEARTBEAT = 2.0  # seconds between two words of a running trial
 
 
@@ -224,6 +226,7 @@ def attempt(family: list["Job"]) -> list[tuple[str, dict[str, Any]]]:
 
     A family goes in step, one round of each after the other, and does once what its methods have in common.
     """
+    gc.set_threshold(CALM)
     from fedclust import studies
     from fedclust.memo import Memo
 

@@ -20,6 +20,20 @@ def content(tensor: Tensor) -> bytes:
     return found.digest()
 
 
+class Same:
+    """A tensor as a key that is compared, not read through: for what nobody changes in place."""
+
+    def __init__(self, tensor: Tensor):
+        self.tensor, few = tensor.detach(), tensor.detach()[..., :: 1 + tensor.shape[-1] // 16]
+        self.hash = hash((tensor.dtype, tensor.shape, few.cpu().numpy().tobytes()))
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.tensor.dtype == other.tensor.dtype and self.tensor.equal(other.tensor)
+
+
 class Memo:
     """The last few results, by key."""
 

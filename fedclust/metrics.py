@@ -34,13 +34,19 @@ def score(model: Model, models: Tensor, labels: Tensor, fed: Federation, half: s
     for k in labels.unique().tolist():
         members = (labels == k).nonzero()[:, 0]
         few = members.split(max(1, CHUNK // y.shape[1]))  # at a time: they stay in the cache
-        logits = torch.cat([model.logits(models[k], x[some].flatten(0, 1)) for some in few])  # (n * M, classes)
+        logits = torch.cat([model.logits(models[k], rows(x, some).flatten(0, 1)) for some in few])  # (n * M, classes)
         targets, flat, real = y[members], y[members].flatten(), mask[members].to(logits.dtype)
         right[members] = ((logits.argmax(1) == flat).view_as(targets) * real).sum(1).float()
         loss[members] = (cross_entropy(logits, flat, reduction="none").view_as(targets) * real).sum(1).float()
     count = mask.sum(1).float()
     count[count == 0] = torch.nan
     return right / count, loss / count
+
+
+def rows(x: Tensor, which: Tensor) -> Tensor:
+    """x[which] for ascending positions; where these follow one another nothing is copied."""
+    first, last = int(which[0]), int(which[-1])
+    return x[first : last + 1] if last - first + 1 == len(which) else x[which]
 
 
 def purity(labels: Tensor | np.ndarray, group: Tensor | np.ndarray) -> float:

@@ -19,7 +19,7 @@ import jupytext
 import nbformat
 from nbformat import NotebookNode
 
-from fedclust.experiments import root, write
+from fedclust.experiments import CALM, root, write
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 HERE = "fedclust-this-python"  # a kernel that is this interpreter, whatever kernels are installed under other names
@@ -183,7 +183,8 @@ def kernel(folder: Path) -> Path:
     """A kernel specification for this very interpreter."""
     spec = folder / "kernels" / HERE
     spec.mkdir(parents=True)
-    argv = [sys.executable, "-m", "ipykernel_launcher", "--log-level=CRITICAL", "-f", "{connection_file}"]
+    start = f"import gc, runpy; gc.set_threshold({CALM}); runpy.run_module('ipykernel_launcher', run_name='__main__')"
+    argv = [sys.executable, "-c", start, "--log-level=CRITICAL", "-f", "{connection_file}"]
     (spec / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": HERE, "language": "python"}))
     return folder
 

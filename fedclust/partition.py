@@ -25,6 +25,7 @@ from torch.nn.functional import affine_grid, grid_sample
 
 from fedclust.datasets import Dataset
 from fedclust.federation import Federation
+from fedclust.pixels import normalised
 from fedclust.rng import numpy_stream, stream
 
 __all__ = [
@@ -345,15 +346,14 @@ def _gather(
     empty = [i for i, mine in enumerate(halves[""]) if not len(mine)]
     _demand(not empty, f"clients {empty} would hold no training sample: ask for fewer clients or use more data")
     own, held_out = _halves(data, seed, holdout)
-    mean, std = (torch.tensor(v).view(-1, 1, 1) for v in (data.mean, data.std))
     parts: dict[str, Tensor] = {}
     for end, lists in halves.items():
         images, labels, which = held_out if end == "_test" else own
         shape = len(lists), max(1, *map(len, lists))
         x, y, mask = torch.empty(*shape, *data.shape), torch.zeros(shape).long(), torch.zeros(shape).bool()
-        for i, mine in enumerate(lists):  # client by client: what one needs stays in the cache
+        for i, mine in enumerate(lists):
             at, n = torch.from_numpy(which[mine]), len(mine)
-            torch.sub(images[at].float().div_(255), mean, out=x[i, :n]).div_(std)
+            normalised(images, at, data.mean, data.std, x[i, :n])
             x[i, n:], y[i, :n], mask[i, :n] = 0, labels[at], True
         parts |= {"x" + end: x, "y" + end: y, "mask" + end: mask}
     ids, classes = torch.arange(len(group)), len(data.classes)

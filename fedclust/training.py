@@ -102,13 +102,15 @@ class LocalSGD:
 
         Every epoch has a stream of its own, so its order does not depend on how many epochs there are.
         """
-        real, name = fed.mask[i].cpu().nonzero()[:, 0], int(fed.ids[i])
-        size, width = len(real), min(self.batch, len(real))
-        epochs = self.epochs if self.steps is None else math.ceil(self.steps / math.ceil(size / width))
-        plan = [real[torch.randperm(size, generator=stream(seed, "batches", t, name, e))] for e in range(epochs)]
-        if size % width:
-            plan = [pad(order, (0, -size % width), value=-1) for order in plan]
-        return (torch.cat(plan) if epochs > 1 else plan[0]).view(-1, width)[: self.steps]
+        real, name = np.append(fed.mask[i].cpu().numpy().nonzero()[0], -1), int(fed.ids[i])
+        size = len(real) - 1
+        width = min(self.batch, size)
+        steps = math.ceil(size / width)
+        epochs = self.epochs if self.steps is None else math.ceil(self.steps / steps)
+        plan = np.full((epochs, steps * width), -1)
+        for e in range(epochs):
+            plan[e, :size] = torch.randperm(size, generator=stream(seed, "batches", t, name, e)).numpy()
+        return torch.from_numpy(real[plan.reshape(-1, width)[: self.steps]])  # real[-1] is -1
 
     # What privacy.DPSGD does differently.
 

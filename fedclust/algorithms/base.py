@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedclust.federation import Federation
 from fedclust.geometry import cosine_to
-from fedclust.memo import Memo, content
+from fedclust.memo import Memo, Same, content
 from fedclust.models import Model
 from fedclust.rng import key
 
@@ -86,7 +86,7 @@ def guard(train: Any, memo: Memo | None) -> Any:
             if memo is None:
                 trained = work()
             else:
-                trained = memo((kind, repr(self), seed, t, content(fed.ids[clients]), content(theta)), work)
+                trained = memo((kind, repr(self), seed, t, content(fed.ids[clients]), Same(theta)), work)
             check_finite(trained.sum(1).isfinite(), fed.ids[clients])  # no finite sum has a term that is not
             return trained
 
