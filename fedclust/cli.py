@@ -1,4 +1,4 @@
-"""The command line: fedclust data | list | replicate | report | site | verify | notebooks | compile | doctor."""
+"""The command line: fedclust data | list | replicate | share | report | site | verify | notebooks | compile | ..."""
 
 import argparse
 import ast
@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,9 @@ def parser() -> argparse.ArgumentParser:
     add("--jobs", metavar="N", help="worker processes")
     add("--backend", metavar="NAME", help="loky, or ray for a cluster")
     add("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a value to change: goes to build/")
+    add = command(share, "run a command, e.g. make; all sweeps in it share one set of workers").add_argument
+    add("--jobs", type=int, default=2, metavar="N", help="worker processes")
+    add("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="what to run")
     for run, text in (
         (report, "fill the scoreboard: README and figures/<tier>/"),
         (site, "static pages in build/site"),
@@ -103,8 +107,7 @@ def list_(args: argparse.Namespace) -> int:
 
 def replicate(args: argparse.Namespace) -> int:
     from fedclust import notebooks as books
-    from fedclust import papers
-    from fedclust.experiments import digest, root
+    from fedclust import workers
 
     keys = list(dict.fromkeys(k for key in args.keys for k in (books.keys() if key == "all" else [key])))
     asked = {name: literal(value) for name, value in args.p}
@@ -112,28 +115,50 @@ def replicate(args: argparse.Namespace) -> int:
     run = {name: literal(value) for name, value in run.items() if value is not None}
     if isinstance(run.get("seeds"), tuple):
         run["seeds"] = list(run["seeds"])
-    failed = []
-    for key in keys:
-        usual = papers.load(key).at(args.tier, str(asked.get("device", "cpu")))
-        changed = {n: v for n, v in asked.items() if v is not None and n not in papers.RUN and usual.get(n) != v}
-        place = (
-            Path("build", "executed", f"changed-{digest(changed)[:8]}") if changed else Path("replications", "executed")
-        )
-        if args.tier == "paper":
-            print(f"{key}: {estimate(key)}", file=sys.stderr)
-        started, line = time.monotonic(), Line(key)
-        try:
-            made = books.execute(key, {**run, **asked}, root() / place / args.tier, line)
-        except books.NotebookFailed as error:
-            line.end()
-            print(f"{key}: {error}", file=sys.stderr)
-            failed.append(key)
-            continue
-        line.end()
-        print(f"{key}: {time.monotonic() - started:.0f} s, {os.path.relpath(made)}")
+    sharing = len(keys) > 1 and workers.WHERE not in os.environ
+    with workers.shared(run.get("jobs", 2)) if sharing else nullcontext():
+        failed = [key for key in keys if not replicated(key, args.tier, run, asked)]
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def replicated(key: str, tier: str, run: dict[str, Any], asked: dict[str, Any]) -> bool:
+    """Whether one paper's notebook ran to its end."""
+    from fedclust import notebooks, papers
+    from fedclust.experiments import digest, root
+
+    usual = papers.load(key).at(tier, str(asked.get("device", "cpu")))
+    changed = {n: v for n, v in asked.items() if v is not None and n not in papers.RUN and usual.get(n) != v}
+    place = Path("build", "executed", f"changed-{digest(changed)[:8]}") if changed else Path("replications", "executed")
+    if tier == "paper":
+        print(f"{key}: {estimate(key)}", file=sys.stderr)
+    started, line = time.monotonic(), Line(key)
+    try:
+        made = notebooks.execute(key, {**run, **asked}, root() / place / tier, line)
+    except notebooks.NotebookFailed as error:
+        line.end()
+        print(f"{key}: {error}", file=sys.stderr)
+        return False
+    line.end()
+    print(f"{key}: {time.monotonic() - started:.0f} s, {os.path.relpath(made)}")
+    return True
+
+
+def share(args: argparse.Namespace) -> int:
+    import subprocess
+
+    from fedclust import workers
+
+    with workers.shared(args.jobs):
+        running = subprocess.Popen(args.command)
+        try:
+            return running.wait()
+        except BaseException:
+            from fedclust.notebooks import kill_children
+
+            kill_children()
+            raise
 
 
 def literal(text: str) -> Any:

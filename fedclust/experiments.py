@@ -17,7 +17,7 @@ import sys
 import time
 import traceback
 from collections.abc import Generator, Iterable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from filelock import FileLock, Timeout
 from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky import process_executor
+
+from fedclust import workers
 
 version = cache(metadata.version)
 LIBRARIES = ("torch", "numba", "numpy", "scikit-learn", "opacus")
@@ -41,7 +42,6 @@ BACKENDS = ("loky", "ray", "dask", "multiprocessing", "threading", "sequential")
 NEEDED = {"data", "partition", "model", "method", "rounds"}  # of a trial that trains
 SETTINGS = NEEDED | {"train", "eval_every", "events", "split_seed"}
 EVENTS = {"start", "join_every", "drift_from", "drift_every"}
-LOOK = 0.2  # seconds between two looks for a free slot: looking takes a processor, too
 HEARTBEAT = 2.0  # seconds between two words of a running trial
 
 
@@ -147,7 +147,7 @@ def run(
         for attempts_left in reversed(range(ATTEMPTS)):
             rest = [job for identity, job in todo.items() if identity not in found]
             try:
-                spread(rest, jobs if attempts_left else 1, backend, progress, found)  # at last one by one: more memory
+                spread(rest, jobs, backend, progress, found, alone=not attempts_left)  # one by one: more memory
                 break
             except Exception as error:  # not a trial's: those come back as tracebacks; a worker or a node was lost
                 kept = {job.trial.identity: job.plan.facts() for job in rest}  # what was done before that
@@ -162,20 +162,29 @@ def run(
     return found
 
 
-def spread(rest: list["Job"], jobs: int, backend: str, progress: "Progress", found: dict[str, dict[str, Any]]) -> None:
-    """Run the jobs on the workers; what is done goes into `found` at once."""
+def spread(
+    rest: list["Job"], jobs: int, backend: str, progress: "Progress", found: dict[str, dict[str, Any]], alone: bool
+) -> None:
+    """Run the jobs on the workers, or one by one; what is done goes into `found` at once."""
     if not rest:
         return
     for job in rest:
         job.progress = progress.path(job.trial.identity)
+    work, server = families(rest), None if alone or backend != "loky" else workers.reached()
+    results = workers.answers(server, code(), attempt, work) if server else local(work, 1 if alone else jobs, backend)
+    for ended in results:
+        for identity, facts in ended:
+            found[identity] = facts
+            progress.finished(identity)
+
+
+def local(work: list[list["Job"]], jobs: int, backend: str) -> Iterable[list[tuple[str, dict[str, Any]]]]:
+    """On workers of this process, or of a cluster."""
     threads = {"inner_max_num_threads": 1} if backend == "loky" else {}
     with parallel_config(backend=backend, n_jobs=jobs, **threads):
         streams = backend in ("loky", "threading", "sequential")  # the others hand everything back at the end
-        work = Parallel(n_jobs=jobs, return_as="generator_unordered" if streams else "list")
-        for ended in work(delayed(in_turn)(family) for family in families(rest)):
-            for identity, facts in ended:
-                found[identity] = facts
-                progress.finished(identity)
+        pool = Parallel(n_jobs=jobs, return_as="generator_unordered" if streams else "list")
+        yield from pool(delayed(attempt)(family) for family in work)
 
 
 def gather(trials: list[Trial], found: dict[str, dict[str, Any]]) -> pd.DataFrame:
@@ -205,22 +214,6 @@ class Runs(list):
         return self
 
 
-def in_turn(family: list["Job"]) -> list[tuple[str, dict[str, Any]]]:
-    with slot(family[0].plan.folder.parent):
-        return attempt(family)
-
-
-def slot(folder: Path) -> AbstractContextManager:
-    """One of FEDCLUST_SLOTS places, if that is given: several sweeps at once shall not ask too much of a machine."""
-    slots = [FileLock(folder / f"slot-{i}.lock") for i in range(int(os.environ.get("FEDCLUST_SLOTS", "0")))]
-    while slots:
-        for lock in slots:
-            with suppress(Timeout):
-                return lock.acquire(timeout=0)
-        time.sleep(LOOK)
-    return nullcontext()
-
-
 def attempt(family: list["Job"]) -> list[tuple[str, dict[str, Any]]]:
     """Trials in a worker: run, write the records and their facts; or the traceback, and the others go on.
 
@@ -248,7 +241,7 @@ def attempt(family: list["Job"]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def families(jobs: list["Job"]) -> list[list["Job"]]:
-    """Trials that start alike go together, the others alone."""
+    """Trials that start results go together, the others alone."""
     found: dict[str, list[Job]] = {}
     rounds: dict[str, int] = {}
     for job in jobs:
@@ -434,6 +427,11 @@ def fingerprint(module: str) -> str:
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
+
+
+def code() -> str:
+    """All code that trials may run."""
+    return digest([fingerprint(name) for name in imports("fedclust.studies")])
 
 
 def digest(value: Any) -> str:

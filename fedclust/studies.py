@@ -22,7 +22,7 @@ from fedclust.algorithms.ocfl import cluster_parameters, coordinates
 from fedclust.datasets import Dataset
 from fedclust.federation import Federation
 from fedclust.memo import Memo
-from fedclust.metrics import clustering, purity
+from fedclust.metrics import RECENT, clustering, purity
 from fedclust.models import Model
 from fedclust.rng import key, stream
 from fedclust.simulation import finish, keep_freed_memory, play
@@ -142,6 +142,7 @@ def _federation(data: str, split: str, seed: int) -> Federation:
     found = _latest.get(wanted)
     if found is None:
         _latest.clear()  # first: the next may then have its place in memory
+        RECENT.found.clear()
         kind, rest = named(json.loads(split), partition, "partition")
         found = _latest[wanted] = kind(_dataset(data), seed=seed, **rest)
     return found
@@ -151,6 +152,7 @@ def settle() -> None:
     """Make this process a worker: trials are spread over processes, more threads would only fight for the cores."""
     torch.set_num_threads(1)
     keep_freed_memory(large=True)
+    partition.recycled = True
 
 
 # --- the papers' smaller measurements --------------------------------------------------------------------------------

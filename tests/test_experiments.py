@@ -4,13 +4,17 @@ import json
 import os
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Listener
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
+from joblib.externals.loky import get_reusable_executor
 
-from fedclust import experiments, studies
+from fedclust import experiments, studies, workers
 from fedclust.experiments import Trial, TrialsFailed, sweep
 from fedclust.training import LocalSGD
 
@@ -353,19 +357,42 @@ def test_a_trial_that_cannot_be_is_named_before_anything_is_trained(tmp_path):
     assert not list(tmp_path.glob("*/*.parquet"))
 
 
-def test_sweeps_side_by_side_share_the_slots(tmp_path, monkeypatch):
-    with experiments.slot(tmp_path), experiments.slot(tmp_path):
-        pass  # nobody asked to share
-    monkeypatch.setenv("FEDCLUST_SLOTS", "2")
-    held, third = [experiments.slot(tmp_path), experiments.slot(tmp_path)], []
-    waiting = threading.Thread(target=lambda: third.append(experiments.slot(tmp_path)), daemon=True)
-    waiting.start()
-    waiting.join(5 * experiments.LOOK)
-    assert waiting.is_alive() and not third
-    with held[1]:
-        pass  # given back
-    waiting.join(10)
-    assert third
+def test_sweeps_share_the_workers_of_another_process(tmp_path):
+    trials = [small(seed=seed) for seed in range(3)]
+    usual = go(trials, tmp_path / "usual")
+    with workers.shared(1):
+        assert workers.reached() is not None
+        with ThreadPoolExecutor(2) as two:
+            both = list(two.map(lambda name: go(trials, tmp_path / name, backend="loky"), ["one", "other"]))
+        pool = get_reusable_executor(max_workers=1, reuse=True)
+        assert pool._max_workers == 1 and len(pool._processes) == 1
+    assert workers.reached() is None
+    for found in both:
+        same(found, usual)
+        assert reasons(found) == [(False, "new")] * 3
+
+
+def test_a_sweep_goes_on_by_itself_when_the_shared_workers_are_gone(tmp_path, monkeypatch):
+    with Listener(authkey=b"key") as door:
+        monkeypatch.setenv(workers.WHERE, f"{b'key'.hex()} {door.address}")
+        gone = threading.Thread(target=lambda: (door.accept().recv(), door.close()))  # takes the work and is killed
+        gone.start()
+        found = go([small()], tmp_path, backend="loky")
+        gone.join()
+    assert reasons(found) == [(False, "new")]
+
+
+def test_a_stranger_gets_no_work_done_and_keeps_nobody_from_it(tmp_path):
+    with workers.shared(1):
+        address = os.environ[workers.WHERE].partition(" ")[2]
+        with pytest.raises(AuthenticationError):
+            Client(address, authkey=b"guessed")
+        assert len(go([small()], tmp_path, backend="loky"))
+
+
+def test_an_error_of_the_shared_workers_reaches_the_sweep():
+    with workers.shared(1), pytest.raises(ZeroDivisionError):
+        list(workers.answers(workers.reached(), "code", (1).__floordiv__, [0]))
 
 
 def test_a_worker_keeps_one_federation_and_makes_room_for_the_next():

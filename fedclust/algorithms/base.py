@@ -6,8 +6,8 @@ models weighed, when do the groups change? `simulation.run` is the loop around t
 
 from copy import copy
 from dataclasses import dataclass, fields, replace
-from functools import partial
-from typing import Any, NamedTuple, Protocol, Self
+from functools import cache, partial
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -77,22 +77,28 @@ class Method:
 
 def guard(train: Any, memo: Memo | None) -> Any:
     """A twin of the trainer, of a subclass: it checks what comes back and is otherwise the same thing."""
+    twin = copy(train)
+    object.__setattr__(twin, "__class__", guarded(type(train)))  # type: ignore[arg-type]
+    object.__setattr__(twin, "memo", memo)
+    return twin
 
-    kind = type(train).__qualname__
 
-    class Guarded(type(train)):  # type: ignore[misc]
+@cache  # a class is never freed before the garbage collector comes: one for each run would keep what it holds
+def guarded(kind: type) -> type:
+    class Guarded(kind):
+        memo: ClassVar[Memo | None] = None
+
         def __call__(self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> Tensor:
             work = partial(super().__call__, theta, fed, clients, seed, t)
-            if memo is None:
+            if self.memo is None:
                 trained = work()
             else:
-                trained = memo((kind, repr(self), seed, t, content(fed.ids[clients]), Same(theta)), work)
+                same = kind.__qualname__, repr(self), seed, t, content(fed.ids[clients]), Same(theta)
+                trained = self.memo(same, work)
             check_finite(trained.sum(1).isfinite(), fed.ids[clients])  # no finite sum has a term that is not
             return trained
 
-    twin = copy(train)
-    object.__setattr__(twin, "__class__", Guarded)
-    return twin
+    return Guarded
 
 
 def check_finite(good: Tensor, ids: Tensor) -> None:
