@@ -74,7 +74,7 @@ def data(args: argparse.Namespace) -> int:
     from fedclust import datasets
 
     missing = 0
-    for name in args.names or [str(row["name"]) for row in datasets.status()]:
+    for name in args.names or datasets.SPECS:
         try:
             found = datasets.load(name)
         except (OSError, RuntimeError) as error:

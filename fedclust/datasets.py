@@ -24,7 +24,7 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
-from fedclust import glyphs, pixels, sources
+from fedclust import glyphs, sources
 from fedclust.sources import Arrays, Decode, Source
 
 
@@ -67,6 +67,8 @@ class Dataset:
         """Smaller images, each pixel the mean of `by` times `by`: for reduced runs."""
         if by < 1 or any(side % by for side in self.shape[1:]):
             raise ValueError(f"by={by}: must divide the sides of images of {self.shape}, e.g. 2")
+        from fedclust import pixels
+
         return replace(self, x=pixels.shrunk(self.x, by), x_test=pixels.shrunk(self.x_test, by))
 
     def pooled(self) -> "Dataset":

@@ -68,9 +68,16 @@ def decisions(
     if model.compiled(rows):
         batches, loss = plain(model, rows, (x, y, mask)), losses(model, rows, x, y, mask)
         dot, norm = torch.zeros_like(loss), torch.zeros_like(loss)
-        for i, k in undecided(loss, margin).nonzero().tolist():
-            gradient = (rows[k] - stepped(model, rows[k], batches, i, STEEP)) / STEEP
-            dot[i, k], norm[i, k] = gradient @ directions[k], gradient.norm()
+        lengths, half = directions.norm(dim=1), margin[:, 0] / 2
+        for i, models in enumerate(undecided(loss, margin)):
+            best = -math.inf
+            for k in loss[i].argsort()[: int(models.sum())].tolist():
+                if sign and half[i] + SLACK - loss[i, k] < best:
+                    break  # not even the best cosine, 1, would do
+                gradient = (rows[k] - stepped(model, rows[k], batches, i, STEEP)) / STEEP
+                dot[i, k], norm[i, k] = gradient @ directions[k], gradient.norm()
+                cosine = sign * dot[i, k] / (norm[i, k] * lengths[k]).clamp_min(1e-30)
+                best = max(best, float(half[i] * cosine - loss[i, k]))
         return loss, dot, norm
     share, (loss, dot, square) = shares(mask, rows), rows.new_zeros(3, len(x), len(rows))
     modules = [model.module(row).eval() for row in rows]

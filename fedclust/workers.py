@@ -31,7 +31,7 @@ def shared(jobs: int) -> Iterator[None]:
             yield
         finally:
             del os.environ[WHERE]
-    get_reusable_executor().shutdown(kill_workers=True)
+    get_reusable_executor(reuse=True).shutdown(kill_workers=True)  # whatever it was last asked for
 
 
 def attend(door: Listener, jobs: int) -> None:

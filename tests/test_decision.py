@@ -36,8 +36,12 @@ MODELS = {
 
 @pytest.fixture(params=MODELS)
 def case(request):
+    return case_of(request.param)
+
+
+def case_of(name):
     """Five clients with 1 to 7 samples in a batch, three models, three directions; in double precision."""
-    model, draw = MODELS[request.param], torch.Generator().manual_seed(0)
+    model, draw = MODELS[name], torch.Generator().manual_seed(0)
     rows = torch.stack([model.init(0, k) for k in range(3)]).double()
     directions = torch.randn(rows.shape, generator=draw, dtype=torch.float64)
     x = torch.randn(5, 7, *model.shape, generator=draw, dtype=torch.float64)
@@ -108,6 +112,31 @@ def test_only_models_within_the_margin_are_looked_at(case):
     torch.testing.assert_close(loss, everything[0])
     torch.testing.assert_close(dot, everything[1] * near)
     torch.testing.assert_close(norm, everything[2] * near)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("margin", [0.05, 0.5, 5.0, float("inf")])
+def test_what_cannot_win_any_more_need_not_be_looked_at(case, sign, margin):
+    """With directions along the first model's gradients its cosine is 1, so that models with more loss are out."""
+    model, rows, directions, x, y, mask = case
+    directions[0] = sign * gradient(model, rows[0], x[0], y[0], mask[0])[1]
+    lengths = directions.norm(dim=1)
+
+    def promise(loss, dot, norm):
+        return min(margin, 1e6) / 2 * sign * dot / (norm * lengths).clamp_min(1e-30) - loss
+
+    full = promise(*decisions(model, rows, directions, x, y, mask))
+    found = decisions(model, rows, directions, x, y, mask, margin, sign)
+    assert promise(*found).argmax(1).equal(full.argmax(1))
+
+
+def test_a_model_that_is_sure_of_its_client_saves_the_others_gradients():
+    model, rows, directions, x, y, mask = case_of("cnn")
+    loss = losses(model, rows, x, y, mask)
+    best = int(loss[0].argmin())
+    directions[best] = gradient(model, rows[best], x[0], y[0], mask[0])[1]
+    _, _, norm = decisions(model, rows, directions, x, y, mask, 5.0, 1)
+    assert norm[0].count_nonzero() == 1 and norm.count_nonzero() > 5
 
 
 def test_same_choices_in_single_precision_at_full_size():
