@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     add("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a value to change: goes to build/")
     add = command(share, "run a command, e.g. make; all sweeps in it share one set of workers").add_argument
     add("--jobs", type=int, default=2, metavar="N", help="worker processes")
-    add("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="what to run")
+    add("command", nargs=argparse.PARSER, metavar="COMMAND", help="what to run")
     for run, text in (
         (report, "fill the scoreboard: README and figures/<tier>/"),
         (site, "static pages in build/site"),

@@ -120,7 +120,7 @@ def run(
     shipped: str | os.PathLike | None = None,
 ) -> dict[str, dict[str, Any]]:
     """The first half of `sweep`: the facts of each trial's record, by identity."""
-    folder = Path(folder) if folder is not None else root() / ".fedclust" / "cache"
+    folder = Path(folder).absolute() if folder is not None else root() / ".fedclust" / "cache"
     if jobs < 1:
         raise ValueError(f"jobs={jobs}: at least one worker is needed; the number of cores is a good choice")
     register(backend)

@@ -121,22 +121,23 @@ def plus_plus(points: np.ndarray, k: int, random_state: np.random.RandomState) -
     """Centres for k-means to start from: k-means++ as scikit-learn has it, number for number, without what it checks in
     every one of many small steps. For ``KMeans(init=plus_plus)``.
     """
-    norms, ones = np.einsum("ij,ij->i", points, points), np.ones(len(points))
+    n, tries, draw = len(points), 2 + int(np.log(k)), random_state.random_sample
+    norms, ones, doubled, flipped = np.einsum("ij,ij->i", points, points), np.ones((n, 1)), -2 * points, points.T
 
-    def squares(to: list[int] | np.ndarray) -> np.ndarray:
-        found = -2 * (points[to] @ points.T)  # (tried, n)
-        found += norms[to, None]
+    def squares(to: np.ndarray) -> np.ndarray:
+        found = doubled.take(to, 0) @ flipped  # (tried, n)
+        found += norms.take(to)[:, None]
         found += norms
         return np.maximum(found, 0, out=found)
 
-    chosen = [random_state.choice(len(points), p=ones / ones.sum())]
-    nearest = squares(chosen)
-    total = nearest @ ones
+    shares = (ones[:, 0] / n).cumsum()
+    chosen = [(shares / shares[-1]).searchsorted(draw(), side="right")]
+    nearest = squares(np.array(chosen))
+    total = nearest @ ones[:, 0]
     for _ in range(1, k):
-        drawn = random_state.uniform(size=2 + int(np.log(k))) * total
-        tried = np.minimum(nearest.cumsum().searchsorted(drawn), len(points) - 1)
-        nearer = np.minimum(nearest, squares(tried))
-        totals = nearer @ ones[:, None]
+        tried = np.minimum(nearest.cumsum().searchsorted(draw(tries) * total), n - 1)
+        nearer = squares(tried)
+        totals = np.minimum(nearest, nearer, out=nearer) @ ones
         best = totals.argmin()
         nearest, total = nearer[best], totals[best]
         chosen.append(tried[best])

@@ -16,7 +16,6 @@ from typing import Any
 from joblib.externals.loky import get_reusable_executor
 
 WHERE = "FEDCLUST_WORKERS"  # environment variable: the key and the address of a process that has workers
-
 IDLE = 300.0  # seconds after which a worker without work ends, e.g. when whoever started it was killed
 
 

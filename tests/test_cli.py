@@ -65,7 +65,13 @@ def test_list_shows_methods_with_defaults_and_papers(project, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [(["replicate", "nap"], "no paper 'nap'"), (["replicate", "sleeper", "--tier", "huge"], "smoke")]
+    ("words", "said"),
+    [
+        (["replicate", "nap"], "no paper 'nap'"),
+        (["replicate", "sleeper", "--tier", "huge"], "smoke"),
+        (["share"], "COMMAND"),
+        (["share", "--jobs", "1", "nap"], "'nap'"),
+    ],
 )
 def test_wrong_requests_say_what_is_allowed(project, capsys, words, said):
     try:
@@ -76,9 +82,18 @@ def test_wrong_requests_say_what_is_allowed(project, capsys, words, said):
     assert said in error and "Traceback" not in error
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_kernel_and_workers_and_says_how_to_go_on(project, number):
-    command = [sys.executable, "-m", "fedclust.cli", "replicate", "sleeper"]
+def test_a_command_has_workers_and_its_end_is_ours():
+    program = "import sys; from fedclust import workers; sys.exit(3 if workers.reached() else 4)"
+    command = [sys.executable, "-m", "fedclust.cli", "share", "--jobs", "1", sys.executable, "-c", program]
+    assert subprocess.run(command).returncode == 3
+
+
+SHARED = [sys.executable, "-m", "fedclust.cli", "share"]
+
+
+@pytest.mark.parametrize(("number", "before"), [(signal.SIGINT, []), (signal.SIGTERM, []), (signal.SIGTERM, SHARED)])
+def test_an_interrupt_ends_kernel_and_workers_and_says_how_to_go_on(project, number, before):
+    command = [*before, sys.executable, "-m", "fedclust.cli", "replicate", "sleeper"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     started = project / "started"
     for _ in range(1200):
