@@ -82,14 +82,11 @@ endif
 OPTIONS = --tier $(TIER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS)) \
 	$(if $(BACKEND),--backend $(BACKEND)) $(ARGS)
 
-# Two notebooks at a time, so that one trains while the other draws; the workers are common to all.
-TOGETHER = --no-print-directory --keep-going --jobs=2
-
 .PHONY: replicate-all $(PAPERS) smoke report site figures verify notebooks new-paper
 
 replicate-all: $(COMPILED) ## every paper: data, notebooks, scoreboard (TIER=smoke|quick|paper SEEDS=5 JOBS=2 BACKEND=ray)
 	@[ $(TIER) = smoke ] || $(BIN)/fedclust data || echo 'Papers whose data are missing use a stand-in, and say so.'
-	$(BIN)/fedclust share --jobs $(or $(JOBS),2) $(MAKE) $(TOGETHER) $(PAPERS)
+	$(BIN)/fedclust replicate $(PAPERS) $(OPTIONS)
 	@[ $(TIER) = smoke ] || $(BIN)/fedclust report --tier $(TIER)
 
 $(PAPERS): $(COMPILED)
@@ -108,7 +105,7 @@ SHIPPED = $(patsubst figures/$(TIER)/%/records,%,$(wildcard figures/$(TIER)/*/re
 
 figures: $(READY) ## redraw what has shipped records from them, without training: make figures TIER=paper
 	@[ "$(SHIPPED)" ] || { echo 'no records are shipped at TIER=$(TIER)'; exit 2; }
-	FEDCLUST_SHIPPED=use $(MAKE) $(TOGETHER) $(SHIPPED)
+	FEDCLUST_SHIPPED=use $(BIN)/fedclust replicate $(SHIPPED) $(OPTIONS)
 
 verify: $(COMPILED) ## train some of the shipped trials again and compare
 	$(BIN)/fedclust verify --tier $(TIER)

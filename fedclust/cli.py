@@ -1,4 +1,4 @@
-"""The command line: fedclust data | list | replicate | share | report | site | verify | notebooks | compile | ..."""
+"""The command line: fedclust data | list | replicate | report | site | verify | notebooks | compile | doctor."""
 
 import argparse
 import ast
@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ PACKAGES = (
     "torch", "torchvision", "numba", "numpy", "scikit-learn", "opacus", "pandas", "papermill", "jupytext", "ipykernel",
 )  # fmt: skip
 INTERRUPTED = 130  # what a shell expects of a program that Ctrl-C ended
+TOGETHER = 2  # notebooks at a time, so that one trains while the other draws
 QUIET = 10.0  # seconds between two lines of progress where lines cannot be overwritten
 
 
@@ -50,12 +52,9 @@ def parser() -> argparse.ArgumentParser:
     add("keys", nargs="+", metavar="KEY", help="dcfl, ocfl, fedac, joint, cafa; or all")
     add("--tier", choices=TIERS, default="quick", help="smoke: seconds, stand-in data; paper: the paper's own sizes")
     add("--seeds", metavar="N", help="how many seeds, or which: 0,1,2")
-    add("--jobs", metavar="N", help="worker processes")
+    add("--jobs", metavar="N", help="worker processes, for all papers together")
     add("--backend", metavar="NAME", help="loky, or ray for a cluster")
     add("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a value to change: goes to build/")
-    add = command(share, "run a command, e.g. make; all sweeps in it share one set of workers").add_argument
-    add("--jobs", type=int, default=2, metavar="N", help="worker processes")
-    add("command", nargs=argparse.PARSER, metavar="COMMAND", help="what to run")
     for run, text in (
         (report, "fill the scoreboard: README and figures/<tier>/"),
         (site, "static pages in build/site"),
@@ -107,18 +106,25 @@ def list_(args: argparse.Namespace) -> int:
 
 def replicate(args: argparse.Namespace) -> int:
     from fedclust import notebooks as books
-    from fedclust import workers
+    from fedclust import papers, workers
 
     keys = list(dict.fromkeys(k for key in args.keys for k in (books.keys() if key == "all" else [key])))
+    for key in keys:
+        papers.load(key)  # a misspelt one is named before any is run
     asked = {name: literal(value) for name, value in args.p}
     run = {"tier": args.tier, "seeds": args.seeds, "jobs": args.jobs, "backend": args.backend}
     run = {name: literal(value) for name, value in run.items() if value is not None}
     if isinstance(run.get("seeds"), tuple):
         run["seeds"] = list(run["seeds"])
-    sharing = len(keys) > 1 and workers.WHERE not in os.environ
-    with workers.shared(run.get("jobs", 2)) if sharing else nullcontext():
-        failed = [key for key in keys if not replicated(key, args.tier, run, asked)]
-    if failed:
+    shared = workers.shared(run.get("jobs", 2)) if len(keys) > 1 else nullcontext()
+    with shared, ThreadPoolExecutor(TOGETHER) as pool:
+        try:
+            fine = list(pool.map(lambda key: replicated(key, args.tier, run, asked), keys))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            books.end_all()
+            raise
+    if failed := [key for key, well in zip(keys, fine, strict=True) if not well]:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
 
@@ -143,22 +149,6 @@ def replicated(key: str, tier: str, run: dict[str, Any], asked: dict[str, Any]) 
     line.end()
     print(f"{key}: {time.monotonic() - started:.0f} s, {os.path.relpath(made)}")
     return True
-
-
-def share(args: argparse.Namespace) -> int:
-    import subprocess
-
-    from fedclust import workers
-
-    with workers.shared(args.jobs):
-        running = subprocess.Popen(args.command)
-        try:
-            return running.wait()
-        except BaseException:
-            from fedclust.notebooks import kill_children
-
-            kill_children()
-            raise
 
 
 def literal(text: str) -> Any:

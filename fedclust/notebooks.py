@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from nbformat import NotebookNode
 from fedclust.experiments import CALM, root, write
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
-HERE = "fedclust-this-python"  # a kernel that is this interpreter, whatever kernels are installed under other names
+ending = threading.Event()  # after an interrupt
 PULSE = 0.5  # seconds between two looks at the progress
 SHOWN = 8  # lines of a long error, at each end
 
@@ -113,8 +113,7 @@ def execute(key: str, parameters: dict[str, Any], out: Path, say: Callable[[str]
         given, made, progress = (Path(scratch) / name for name in ("given.ipynb", "made.ipynb", "progress"))
         given.write_text(text(notebook), encoding="utf-8")
         progress.touch()
-        with environment(FEDCLUST_PROGRESS=str(progress), JUPYTER_PATH=str(kernel(Path(scratch)))):
-            error = in_background(lambda: papermill(given, made, parameters), teller(progress, say))
+        error = in_background(lambda: papermill(given, made, parameters, progress), teller(progress, say))
         done = nbformat.read(made, as_version=4) if made.exists() else notebook
         for warning in dict.fromkeys(warnings(done)):
             say(warning)
@@ -136,20 +135,31 @@ def story(error: BaseException) -> str:
     return f"{f'cell [{cell}]: ' if cell else ''}{name}: " + "\n".join(lines)
 
 
-def papermill(given: Path, made: Path, parameters: dict[str, Any]) -> None:
+def papermill(given: Path, made: Path, parameters: dict[str, Any], progress: Path) -> None:
+    """In a kernel that is this interpreter, whatever kernels are installed under which names."""
     import logging
 
+    from jupyter_client.kernelspec import KernelSpec
+    from jupyter_client.manager import AsyncKernelManager
     from papermill import execute_notebook
     from traitlets.config import Config
+
+    start = f"import gc, runpy; gc.set_threshold({CALM}); runpy.run_module('ipykernel_launcher', run_name='__main__')"
+    argv = [sys.executable, "-c", start, "--log-level=CRITICAL", "-f", "{connection_file}"]
+
+    class ThisPython(AsyncKernelManager):
+        kernel_spec = KernelSpec(argv=argv, language="python", env={"FEDCLUST_PROGRESS": str(progress)})
 
     logging.getLogger("papermill").setLevel(logging.ERROR)  # the notebook itself says what is wrong with a parameter
     leave = Config(KernelManager={"shutdown_wait_time": 0.2})  # seconds; else the kernel takes 2.5 to end its workers
     options: Any = {"progress_bar": False, "request_save_on_cell_execute": False, "config": leave}
-    execute_notebook(given, made, parameters, kernel_name=HERE, cwd=root(), **options)
+    # Not papermill's own `cwd`: that is this process's, and other notebooks may run in it.
+    where = {"kernel_manager_class": ThisPython, "resources": {"metadata": {"path": str(root())}}}
+    execute_notebook(given, made, parameters, kernel_name="this-python", **options, **where)
 
 
 def in_background(work: Callable[[], None], look: Callable[[], None]) -> BaseException | None:
-    """Do the work in a thread and keep looking; its error, if any. An interrupt ends kernel and workers."""
+    """Do the work in a thread and keep looking; its error, if any. Once all is to end, that is what is said."""
     errors: list[BaseException] = []
 
     def guarded() -> None:
@@ -165,28 +175,21 @@ def in_background(work: Callable[[], None], look: Callable[[], None]) -> BaseExc
             thread.join(PULSE)
             look()
     except BaseException:
-        kill_children()
+        end_all()
         raise
+    if ending.is_set():
+        raise KeyboardInterrupt
     return errors[0] if errors else None
 
 
-def kill_children() -> None:
-    """Everything this process started, workers included."""
+def end_all() -> None:
+    """Every kernel and worker that this process started; who waits for a notebook here is told."""
     import psutil
 
+    ending.set()
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             child.send_signal(signal.SIGKILL)
-
-
-def kernel(folder: Path) -> Path:
-    """A kernel specification for this very interpreter."""
-    spec = folder / "kernels" / HERE
-    spec.mkdir(parents=True)
-    start = f"import gc, runpy; gc.set_threshold({CALM}); runpy.run_module('ipykernel_launcher', run_name='__main__')"
-    argv = [sys.executable, "-c", start, "--log-level=CRITICAL", "-f", "{connection_file}"]
-    (spec / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": HERE, "language": "python"}))
-    return folder
 
 
 def teller(progress: Path, say: Callable[[str], None]) -> Callable[[], None]:
@@ -209,15 +212,3 @@ def warnings(notebook: NotebookNode) -> Iterator[str]:
         for output in cell.get("outputs", []):
             if output.output_type == "stream" and output.name == "stderr":
                 yield from (line for line in output.text.splitlines() if line.strip())
-
-
-@contextmanager
-def environment(**values: str) -> Iterator[None]:
-    """Environment variables for a while."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)

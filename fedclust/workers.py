@@ -1,4 +1,4 @@
-"""Workers that several processes' sweeps share, first come, first served: `fedclust share make ...`.
+"""Workers that the sweeps of several notebooks share, first come, first served.
 
 What one notebook leaves idle while it draws then trains for the next, and Python, torch and the data are loaded once
 per worker, not once per notebook.

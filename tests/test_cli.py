@@ -68,9 +68,8 @@ def test_list_shows_methods_with_defaults_and_papers(project, capsys):
     ("words", "said"),
     [
         (["replicate", "nap"], "no paper 'nap'"),
+        (["replicate", "sleeper", "nap"], "no paper 'nap'"),
         (["replicate", "sleeper", "--tier", "huge"], "smoke"),
-        (["share"], "COMMAND"),
-        (["share", "--jobs", "1", "nap"], "'nap'"),
     ],
 )
 def test_wrong_requests_say_what_is_allowed(project, capsys, words, said):
@@ -82,18 +81,12 @@ def test_wrong_requests_say_what_is_allowed(project, capsys, words, said):
     assert said in error and "Traceback" not in error
 
 
-def test_a_command_has_workers_and_its_end_is_ours():
-    program = "import sys; from fedclust import workers; sys.exit(3 if workers.reached() else 4)"
-    command = [sys.executable, "-m", "fedclust.cli", "share", "--jobs", "1", sys.executable, "-c", program]
-    assert subprocess.run(command).returncode == 3
-
-
-SHARED = [sys.executable, "-m", "fedclust.cli", "share"]
-
-
-@pytest.mark.parametrize(("number", "before"), [(signal.SIGINT, []), (signal.SIGTERM, []), (signal.SIGTERM, SHARED)])
-def test_an_interrupt_ends_kernel_and_workers_and_says_how_to_go_on(project, number, before):
-    command = [*before, sys.executable, "-m", "fedclust.cli", "replicate", "sleeper"]
+@pytest.mark.parametrize("keys", [["sleeper"], ["sleeper", "other"]])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_kernel_and_workers_and_says_how_to_go_on(project, number, keys):
+    (project / "papers" / "other.toml").write_text(TOML.replace("sleeper", "other"))
+    (project / "replications" / "other.py").write_text(SLEEPER)
+    command = [sys.executable, "-m", "fedclust.cli", "replicate", *keys]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     started = project / "started"
     for _ in range(1200):
@@ -109,7 +102,7 @@ def test_an_interrupt_ends_kernel_and_workers_and_says_how_to_go_on(project, num
     assert "stopped; the same command goes on from here" in said and "Traceback" not in said
     _, alive = psutil.wait_procs(children, timeout=10)
     assert not [child for child in alive if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
-    assert not (project / "replications" / "executed" / "quick" / "sleeper.ipynb").exists()
+    assert not list(project.glob("replications/executed/quick/*"))
 
 
 def test_progress_is_a_line_now_and_then_where_lines_cannot_be_overwritten(capsys, monkeypatch):
