@@ -17,6 +17,7 @@ TIERS = ("smoke", "quick", "paper")
 PACKAGES = (
     "torch", "torchvision", "numba", "numpy", "scikit-learn", "opacus", "pandas", "papermill", "jupytext", "ipykernel",
 )  # fmt: skip
+STOPS = signal.SIGINT, signal.SIGTERM
 INTERRUPTED = 130  # what a shell expects of a program that Ctrl-C ended
 TOGETHER = 2  # notebooks at a time, so that one trains while the other draws
 QUIET = 10.0  # seconds between two lines of progress where lines cannot be overwritten
@@ -24,8 +25,8 @@ QUIET = 10.0  # seconds between two lines of progress where lines cannot be over
 
 def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
-    for number in (signal.SIGINT, signal.SIGTERM):  # both end the same way, children first; in a background job too
-        signal.signal(number, signal.default_int_handler)
+    for number in STOPS:  # both end the same way, children first; in a background job too
+        signal.signal(number, stop)
     try:
         return args.run(args)
     except KeyboardInterrupt:
@@ -34,6 +35,12 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"fedclust: {error}", file=sys.stderr)
         return 2
+
+
+def stop(*_: Any) -> None:
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)  # a second one, e.g. from make, would stop the stopping
+    raise KeyboardInterrupt
 
 
 def parser() -> argparse.ArgumentParser:

@@ -85,18 +85,20 @@ def test_wrong_requests_say_what_is_allowed(project, capsys, words, said):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_kernel_and_workers_and_says_how_to_go_on(project, number, keys):
     (project / "papers" / "other.toml").write_text(TOML.replace("sleeper", "other"))
-    (project / "replications" / "other.py").write_text(SLEEPER)
+    (project / "replications" / "other.py").write_text(SLEEPER.replace("started", "begun"))
     command = [sys.executable, "-m", "fedclust.cli", "replicate", *keys]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    started = project / "started"
+    begun = [project / name for name in ("started", "begun")[: len(keys)]]
     for _ in range(1200):
-        if started.exists() and started.read_text():
+        if all(path.exists() and path.read_text() for path in begun):
             break
         assert running.poll() is None
         time.sleep(0.1)
     children = psutil.Process(running.pid).children(recursive=True)
-    assert int(started.read_text()) in {child.pid for child in children}
+    assert {int(path.read_text()) for path in begun} <= {child.pid for child in children}
     running.send_signal(number)
+    time.sleep(0.01)
+    running.send_signal(signal.SIGTERM)  # as make does when it is ended itself
     _, said = running.communicate(timeout=60)
     assert running.returncode == 130
     assert "stopped; the same command goes on from here" in said and "Traceback" not in said
