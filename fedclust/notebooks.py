@@ -189,7 +189,8 @@ def end_all() -> None:
     ending.set()
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            child.send_signal(signal.SIGKILL)
+            if not any("resource_tracker" in word for word in child.cmdline()):  # ends by itself, when all is tidied up
+                child.send_signal(signal.SIGKILL)
 
 
 def teller(progress: Path, say: Callable[[str], None]) -> Callable[[], None]:
