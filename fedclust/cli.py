@@ -116,8 +116,7 @@ def replicate(args: argparse.Namespace) -> int:
     from fedclust import papers, workers
 
     keys = list(dict.fromkeys(k for key in args.keys for k in (books.keys() if key == "all" else [key])))
-    for key in keys:
-        papers.load(key)  # a misspelt one is named before any is run
+    read = [papers.load(key) for key in keys]  # a misspelt one is named before any is run
     asked = {name: literal(value) for name, value in args.p}
     run = {"tier": args.tier, "seeds": args.seeds, "jobs": args.jobs, "backend": args.backend}
     run = {name: literal(value) for name, value in run.items() if value is not None}
@@ -126,7 +125,7 @@ def replicate(args: argparse.Namespace) -> int:
     shared = workers.shared(run.get("jobs", 2)) if len(keys) > 1 else nullcontext()
     with shared, ThreadPoolExecutor(TOGETHER) as pool:
         try:
-            fine = list(pool.map(lambda key: replicated(key, args.tier, run, asked), keys))
+            fine = list(pool.map(lambda paper: replicated(paper, args.tier, run, asked), read))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             books.end_all()
@@ -136,12 +135,12 @@ def replicate(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def replicated(key: str, tier: str, run: dict[str, Any], asked: dict[str, Any]) -> bool:
+def replicated(paper: Any, tier: str, run: dict[str, Any], asked: dict[str, Any]) -> bool:
     """Whether one paper's notebook ran to its end."""
     from fedclust import notebooks, papers
     from fedclust.experiments import digest, root
 
-    usual = papers.load(key).at(tier, str(asked.get("device", "cpu")))
+    key, usual = paper.key, paper.at(tier, str(asked.get("device", "cpu")))
     changed = {n: v for n, v in asked.items() if v is not None and n not in papers.RUN and usual.get(n) != v}
     place = Path("build", "executed", f"changed-{digest(changed)[:8]}") if changed else Path("replications", "executed")
     if tier == "paper":

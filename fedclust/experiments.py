@@ -241,7 +241,7 @@ def attempt(family: list["Job"]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def families(jobs: list["Job"]) -> list[list["Job"]]:
-    """Trials that start results go together, the others alone."""
+    """Trials that start alike go together, the others alone."""
     found: dict[str, list[Job]] = {}
     rounds: dict[str, int] = {}
     for job in jobs:

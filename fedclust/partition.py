@@ -60,7 +60,7 @@ TABLES = {name: [[int(n) for n in row.split()] for row in rows] for name, rows i
 }.items()}  # fmt: skip
 LARGE = 2**24  # numbers, 64 MB
 recycled = False  # keep the memory of large federations for the next: on some machines it takes seconds to get anew
-_block = torch.empty(0).numpy()
+_block = torch.empty(0).numpy()  # that memory; as an array, whose parts refer to it while they live
 GENERATORS = {"paper": (2, 4), "code": (1, 2), "shards": (1, 9)}  # of iid_mix, and the classes they give a client
 
 
@@ -374,7 +374,7 @@ def _room(*shape: int) -> Tensor:
         return torch.empty(shape)
     if len(_block) < size or sys.getrefcount(_block) > 2:  # this module's reference and the call's
         _block = torch.empty(1 << (size - 1).bit_length()).numpy()
-    return torch.from_numpy(_block[:size]).view(shape)  # that holds a reference
+    return torch.from_numpy(_block[:size]).view(shape)
 
 
 Half = tuple[Tensor, Tensor, Index]  # images, their labels, which of them
