@@ -39,7 +39,7 @@ $(READY): pyproject.toml requirements.lock fedclust/_torchvision.py
 	@touch $@
 
 # Once, on two cores: else every process that needs something compiled compiles it, often several the same at a time.
-$(COMPILED): $(READY) $(addprefix fedclust/,compiled.py convnet.py normal.py perceptron.py pixels.py shared.py)
+$(COMPILED): $(READY) $(wildcard fedclust/fast/*.py)
 	OMP_NUM_THREADS=1 $(BIN)/fedclust compile
 	@touch $@
 

@@ -67,7 +67,7 @@ class Dataset:
         """Smaller images, each pixel the mean of `by` times `by`: for reduced runs."""
         if by < 1 or any(side % by for side in self.shape[1:]):
             raise ValueError(f"by={by}: must divide the sides of images of {self.shape}, e.g. 2")
-        from fedclust import pixels  # not above: who only loads data need not wait for Numba
+        from fedclust.fast import pixels  # not above: who only loads data need not wait for Numba
 
         return replace(self, x=pixels.shrunk(self.x, by), x_test=pixels.shrunk(self.x_test, by))
 

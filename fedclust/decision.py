@@ -1,6 +1,6 @@
 """Which model suits a client's batch: losses and gradients of every (client, model) pair, without building gradients.
 
-Perceptrons go through compiled code (`fedclust.shared`), and so do small convolutional networks, whose gradients are
+Perceptrons go through compiled code (`fedclust.fast.shared`); so do small convolutional networks, whose gradients are
 made, one pair after the other. For other networks: the clients share K models, so a model runs once over all their
 batches. For a linear layer with inputs a and deltas dz = dL/dz (of the client's mean loss), the gradient dz^T a is only
 looked at through products: <dz^T a, V> = sum(dz * (a V^T)) and |dz^T a|^2 = sum((a a^T) * (dz dz^T)). Nothing of size
@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.grad import conv2d_weight
 
-from fedclust import convnet, shared
-from fedclust.matmul import fast_matmul
+from fedclust.fast import convnet, shared
+from fedclust.fast.matmul import fast_matmul
 from fedclust.models import Model, values
 from fedclust.rng import stream
 

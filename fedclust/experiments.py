@@ -515,7 +515,8 @@ class Progress:
         self.done: set[str] = set()
         self.folder = folder / "progress" / f"{os.getpid()}-{time.monotonic_ns()}"
         self.target = os.environ.get("FEDCLUST_PROGRESS")
-        self.started, self.resumed = time.monotonic(), 0.0
+        self.started = self.began = time.monotonic()
+        self.resumed = 0.0
 
     def path(self, identity: str) -> str:
         return str(self.folder / identity)
@@ -560,11 +561,12 @@ class Progress:
             with suppress(OSError, ValueError):
                 done, of = Path(self.path(identity)).read_text().split()
                 rounds += weight * int(done) / int(of)
-        elapsed = time.monotonic() - self.started
+        elapsed = (now := time.monotonic()) - self.started
         if elapsed < 2 * HEARTBEAT:
             self.resumed = rounds  # mostly from checkpoints: says nothing about the speed
-        new = rounds - self.resumed
-        left = clock(elapsed * (whole - rounds) / new) if new else "?"
+        if not (new := rounds - self.resumed):
+            self.began = now  # until now the workers were busy with another paper
+        left = clock((now - self.began) * (whole - rounds) / new) if new else "?"
         count = self.reused + len(self.done)
         return f"trial {count}/{self.total}  rounds {rounds:.0f}/{whole}  elapsed {clock(elapsed)}  left {left}"
 

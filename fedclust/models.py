@@ -120,7 +120,7 @@ class Model:
         """Predictions in evaluation mode, (P,), (B, ...) -> (B, classes)."""
         home, row = row.device, row.to(self.device)
         if self.compiled(row):
-            from fedclust import convnet, shared
+            from fedclust.fast import convnet, shared
 
             self.check(x)
             images, out = x.to(row).flatten(1).contiguous(), row.new_empty(len(x), self.classes)

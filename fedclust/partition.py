@@ -26,8 +26,8 @@ from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
 from fedclust.datasets import Dataset
+from fedclust.fast.pixels import normalised
 from fedclust.federation import Federation
-from fedclust.pixels import normalised
 from fedclust.rng import numpy_stream, stream
 
 __all__ = [

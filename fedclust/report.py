@@ -4,11 +4,13 @@ import json
 import os
 import platform
 import subprocess
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 
 from fedclust import experiments, papers, plots, studies
 from fedclust.experiments import LIBRARIES, Trial, digest, root, write
@@ -213,7 +215,10 @@ class Report:
             "paper": self.paper.key, "tier": self.p.tier, "seeds": self.p.seeds, "changed": self.p.changed,
             "parameters": self.p.values, "data": self.data, "made": sorted(self.made), "cost": self.costs(), **commit(),
             "versions": {name: version(name) for name in LIBRARIES}, "python": platform.python_version(),
-            "host": {"machine": platform.machine(), "system": platform.system(), "cores": os.cpu_count()},
+            "host": {
+                "processor": processor(), "instructions": torch.backends.cpu.get_cpu_capability(),
+                "machine": platform.machine(), "system": platform.system(), "cores": os.cpu_count(),
+            },
             "time": pd.Timestamp.now(tz="UTC").isoformat(timespec="seconds"),
             "runs": [{name: run[name] for name in told} for run in self.runs.values()],
         }  # fmt: skip
@@ -257,6 +262,15 @@ def markdown(frame: pd.DataFrame) -> str:
 
     lines = [list(map(str, frame.columns)), ["---"] * frame.shape[1], *frame.to_numpy(dtype=object).tolist()]
     return "\n".join("| " + " | ".join(map(cell, line)) + " |" for line in lines)
+
+
+def processor() -> str:
+    """Its name: each kind rounds in its own way, so close verdicts may differ."""
+    with suppress(OSError):  # not Linux
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def commit() -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 `LocalSGD` has two backends that give the same result. *loop* trains any module. *stacked* is for perceptrons and the
 papers' small convolutional networks, whose little matrices leave a processor waiting for Python: it trains them in
-compiled code (`fedclust.perceptron`, `fedclust.convnet`).
+compiled code (`fedclust.fast.perceptron`, `fedclust.fast.convnet`).
 """
 
 import math
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
+from fedclust.fast.matmul import fast_matmul
 from fedclust.federation import Federation
-from fedclust.matmul import fast_matmul
 from fedclust.models import Model, values
 from fedclust.rng import key, stream
 
@@ -147,7 +147,7 @@ class LocalSGD:
                 if self.prox:
                     add(weights, [(w.detach() - w0) * self.prox for w, w0 in zip(weights, start, strict=False)])
                 if scale:
-                    from fedclust.normal import normal
+                    from fedclust.fast.normal import normal
 
                     e = normal(self.model.size, noise, s * self.model.size).to(theta)
                     add(weights, self.model.split(e * scale))
@@ -166,7 +166,7 @@ class LocalSGD:
 
     def stacked(self, theta: Tensor, out: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> None:
         """One client after the other on each of PyTorch's threads."""
-        from fedclust import convnet, perceptron
+        from fedclust.fast import convnet, perceptron
 
         model, how = self.model, (self.lr * self.decay**t, *map(float, (self.momentum, self.weight_decay, self.prox)))
         work, rows = convnet.train if model.blocks else perceptron.train, out.copy_(theta).numpy()

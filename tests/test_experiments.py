@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Listener
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -184,6 +185,19 @@ def test_progress_is_told(tmp_path, monkeypatch):
     lines = log.read_text().splitlines()
     assert lines[0] == "1 trials: 0 reused, 1 to run"
     assert lines[-1].startswith("trial 1/1  rounds 3/3") and lines[-1].endswith("done: FedAvg seed 0")
+
+
+def test_time_left_counts_from_when_work_began(tmp_path, monkeypatch):
+    """Half an hour behind another paper, then one of three rounds in ten seconds: twenty are left."""
+    clock = SimpleNamespace(monotonic=lambda: 0.0, monotonic_ns=lambda: 0)
+    monkeypatch.setattr(experiments, "time", clock)
+    progress = experiments.Progress({"it": small()}, {"it": None}, tmp_path)
+    clock.monotonic = lambda: 1800.0
+    assert progress.line().endswith("rounds 0/3  elapsed 30:00  left ?")
+    progress.folder.mkdir(parents=True)
+    Path(progress.path("it")).write_text("1 3")
+    clock.monotonic = lambda: 1810.0
+    assert progress.line().endswith("rounds 1/3  elapsed 30:10  left 0:20")
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ def test_everything_is_written(rep):
     verdicts = json.loads((rep.folder / "verdicts.json").read_text())
     assert verdicts["claims"][0]["verdict"] == "reproduced"
     about = json.loads((rep.folder / "run.json").read_text())
+    assert about["host"]["processor"]
     assert about["seeds"] == [0, 1, 2] and about["versions"]["torch"]
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedclust import matmul
+from fedclust.fast import matmul
 from fedclust.federation import Federation
 from fedclust.models import Model, cnn, mlp, vgg19
 from fedclust.training import LocalSGD, crop_flip

@@ -165,7 +165,7 @@ def about(machine: dict[str, Any], limits: dict[str, float]) -> str:
         f"{machine['memory_gb']} GB; Python {machine['python']}, torch {machine['torch']}; {machine['date']}.{noise}\n"
         "\n"
         f"One core multiplies matrices at {limits['default_gflops']:.0f} GFLOP/s with PyTorch's default kernel and at "
-        f"{limits['fast_gflops']:.0f} with the one `fedclust.matmul` picks; it reads and writes "
+        f"{limits['fast_gflops']:.0f} with the one `fedclust.fast.matmul` picks; it reads and writes "
         f"{limits['cache_gbs']:.0f} GB/s in its cache and {limits['memory_gbs']:.0f} GB/s in memory.\n"
     )
 

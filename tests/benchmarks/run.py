@@ -24,7 +24,8 @@ from typing import Any
 import torch
 
 from fedclust.experiments import write
-from fedclust.matmul import is_single_precision, setting
+from fedclust.fast.matmul import is_single_precision, setting
+from fedclust.report import processor
 from tests.benchmarks import growth, loops, report
 from tests.benchmarks.environments import HERE, PEERS, SCRIPTS, Missing, python
 from tests.benchmarks.report import FIGURE
@@ -150,12 +151,9 @@ def limits() -> dict[str, float]:
 
 
 def machine() -> dict[str, Any]:
-    names = [
-        line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
-    ]
     flags = Path("/proc/cpuinfo").read_text()
     return {
-        "processor": names[0] if names else platform.processor(), "cores": len(CORES),
+        "processor": processor(), "cores": len(CORES),
         "instructions": ", ".join(name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in flags),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "python": platform.python_version(), "torch": torch.__version__, "date": str(date.today()),

@@ -1,4 +1,4 @@
-"""How the compiled parts are compiled. What Numba has compiled it keeps beside the file until one of these files
+"""How the compiled parts are compiled. What Numba has made it keeps beside the file until something in this folder
 changes: by itself it would look at the function's own file only, and go on with old copies of what that calls."""
 
 import hashlib
@@ -15,8 +15,7 @@ from numba.core.cpu import CPUContext
 CPUContext.get_preferred_array_alignment = lambda context, kind: 64  # type: ignore[method-assign]
 
 HERE = Path(__file__).parent
-FILES = ("compiled.py", "convnet.py", "normal.py", "perceptron.py", "pixels.py", "shared.py")
-STAMP = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in FILES)).hexdigest()
+STAMP = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(HERE.glob("*.py")))).hexdigest()
 SUMS = frozenset({"reassoc", "contract", "nsz"})  # liberties with sums, none with infinities
 
 

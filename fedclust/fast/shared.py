@@ -22,8 +22,8 @@ import math
 
 import numpy as np
 
-from fedclust.compiled import compiled
-from fedclust.perceptron import (
+from fedclust.fast.compiled import compiled
+from fedclust.fast.perceptron import (
     ROWS,
     VECTOR,
     VECTORS,

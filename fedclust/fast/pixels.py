@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedclust.compiled import compiled
+from fedclust.fast.compiled import compiled
 
 
 def normalised(images: Tensor, at: Tensor, mean: tuple[float, ...], std: tuple[float, ...], out: Tensor) -> None:

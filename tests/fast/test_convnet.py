@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fedclust import convnet
+from fedclust.fast import convnet
+from fedclust.fast.perceptron import VECTOR
 from fedclust.models import cnn
-from fedclust.perceptron import VECTOR
 from fedclust.privacy import DPSGD
 from fedclust.training import LocalSGD
 from tests.test_training import clients, plain, starts

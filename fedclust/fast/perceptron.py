@@ -30,8 +30,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.lib.stride_tricks import as_strided
 
-from fedclust.compiled import compiled
-from fedclust.normal import fill
+from fedclust.fast.compiled import compiled
+from fedclust.fast.normal import fill
 
 FEATURES = binding.get_host_cpu_features()
 WIDE = FEATURES.get("avx512f", False)

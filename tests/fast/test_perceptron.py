@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedclust import perceptron
+from fedclust.fast import perceptron
 from fedclust.federation import Federation
 from fedclust.models import mlp
 from fedclust.training import LocalSGD

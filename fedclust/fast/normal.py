@@ -14,7 +14,7 @@ from numpy import float32 as f
 from numpy import int32, uint64
 from torch import Tensor
 
-from fedclust.compiled import compiled
+from fedclust.fast.compiled import compiled
 
 HALF, LN2, ROOT2 = uint64(32), f(math.log(2)), f(math.sqrt(2))
 exactly: Any = compiled(fastmath=frozenset({"contract"}))  # the same digits whatever stands beside

@@ -30,9 +30,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.lib.stride_tricks import as_strided
 
-from fedclust.compiled import compiled
-from fedclust.normal import fill
-from fedclust.perceptron import (
+from fedclust.fast.compiled import compiled
+from fedclust.fast.normal import fill
+from fedclust.fast.perceptron import (
     VECTOR,
     WIDE,
     add_product,

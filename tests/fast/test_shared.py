@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedclust import shared
 from fedclust.algorithms import Joint
 from fedclust.decision import chosen_step, decisions, room
+from fedclust.fast import shared
 from fedclust.models import mlp
 from fedclust.training import LocalSGD
 from tests.algorithms.test_joint import loop
