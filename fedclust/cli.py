@@ -137,7 +137,7 @@ def replicate(args: argparse.Namespace) -> int:
 
 def replicated(paper: Any, tier: str, run: dict[str, Any], asked: dict[str, Any]) -> bool:
     """Whether one paper's notebook ran to its end."""
-    from fedclust import notebooks, papers
+    from fedclust import notebooks, papers, scoreboard
     from fedclust.experiments import digest, root
 
     key, usual = paper.key, paper.at(tier, str(asked.get("device", "cpu")))
@@ -146,6 +146,8 @@ def replicated(paper: Any, tier: str, run: dict[str, Any], asked: dict[str, Any]
     if tier == "paper":
         print(f"{key}: {estimate(key)}", file=sys.stderr)
     started, line = time.monotonic(), Line(key)
+    verdicts = Path(os.environ.get("FEDCLUST_FIGURES") or root() / "figures", tier, key, "verdicts.json")
+    standing = scoreboard.known(verdicts)
     try:
         made = notebooks.execute(key, {**run, **asked}, root() / place / tier, line)
     except notebooks.NotebookFailed as error:
@@ -154,6 +156,8 @@ def replicated(paper: Any, tier: str, run: dict[str, Any], asked: dict[str, Any]
         return False
     line.end()
     print(f"{key}: {time.monotonic() - started:.0f} s, {os.path.relpath(made)}")
+    for each in scoreboard.moved(standing, scoreboard.known(verdicts)):
+        print(f"{key}: {each}")
     return True
 
 

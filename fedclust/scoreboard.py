@@ -27,6 +27,24 @@ def read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged ({error}): remove it, or make it again with {again}") from error
 
 
+def known(path: Path) -> dict[str, dict[str, Any]]:
+    """The claims in a file of verdicts by their ids; none if it is not there, or damaged and about to be made again."""
+    try:
+        return {claim["id"]: claim for claim in read(path)["claims"]}
+    except (OSError, ValueError):
+        return {}
+
+
+def moved(before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) -> list[str]:
+    """What became of verdicts that stood: another processor rounds in another way, more seeds say more."""
+    both = [(before[name], claim) for name, claim in now.items() if name in before]
+    return [
+        f"{new['id']} was {old['verdict']}, is {new['verdict']}: {new['text']}"
+        for old, new in both
+        if old["verdict"] != new["verdict"]
+    ]
+
+
 def scoreboard(base: Path, tier: str, link: str = "replications/executed/{tier}/{key}.ipynb") -> str:
     """A line per paper: how many claims got which verdict, on what."""
     lines = [f"| {' | '.join(['paper', *WORDS, 'seeds', 'data'])} |", "|---" * (len(WORDS) + 3) + "|"]

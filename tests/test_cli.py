@@ -11,7 +11,7 @@ import pandas as pd
 import psutil
 import pytest
 
-from fedclust import cli
+from fedclust import cli, notebooks
 from fedclust.experiments import Trial, sweep
 
 SLEEPER = """# %% tags=["parameters"]
@@ -105,6 +105,23 @@ def test_an_interrupt_ends_kernel_and_workers_and_says_how_to_go_on(project, num
     _, alive = psutil.wait_procs(children, timeout=10)
     assert not [child for child in alive if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
     assert not list(project.glob("replications/executed/quick/*"))
+
+
+def test_a_rerun_says_which_verdicts_moved(project, monkeypatch, capsys):
+    verdicts = project / "figures" / "quick" / "sleeper" / "verdicts.json"
+    verdicts.parent.mkdir(parents=True)
+
+    def judged(verdict):
+        claim = {"id": "c1", "text": "Sleep is deep", "verdict": verdict}
+        verdicts.write_text(json.dumps({"paper": "sleeper", "claims": [claim], "seeds": [0], "data": []}))
+        return project / "made.ipynb"
+
+    judged("inconclusive")
+    monkeypatch.setattr(notebooks, "execute", lambda *_: judged("reproduced"))
+    assert cli.main(["replicate", "sleeper"]) == 0
+    assert "sleeper: c1 was inconclusive, is reproduced: Sleep is deep" in capsys.readouterr().out
+    assert cli.main(["replicate", "sleeper"]) == 0
+    assert "c1" not in capsys.readouterr().out
 
 
 def test_progress_is_a_line_now_and_then_where_lines_cannot_be_overwritten(capsys, monkeypatch):

@@ -68,3 +68,17 @@ def test_a_readme_without_markers_is_left_alone(project):
     (project / "README.md").write_text("plain")
     scoreboard.publish(["quick"], project)
     assert (project / "README.md").read_text() == "plain"
+
+
+def test_verdicts_that_moved_are_named(project):
+    folder = project / "figures" / "quick" / "dcfl"
+    standing = scoreboard.known(folder / "verdicts.json")
+    now = {"c0": claim("c0", "inconclusive"), "c1": claim("c1", "reproduced"), "c9": claim("c9", "reproduced")}
+    assert scoreboard.moved(standing, now) == ["c0 was reproduced, is inconclusive: claim c0 | inconclusive"]
+    assert scoreboard.moved({}, now) == [] == scoreboard.moved(standing, standing)
+
+
+def test_verdicts_that_are_missing_or_damaged_keep_nobody_from_making_them(project):
+    path = project / "figures" / "quick" / "dcfl" / "verdicts.json"
+    path.write_text("{")
+    assert scoreboard.known(path) == {} == scoreboard.known(path.with_name("none.json"))
