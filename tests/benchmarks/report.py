@@ -211,8 +211,8 @@ def page(done: dict[str, Any], table: pd.DataFrame) -> str:
         text += ["## Beside the physical limit (one core)\n", markdown(limit, share)]
         text.append(
             "Operations are counted as if all were done; where images show the background (W1), and in places where no "
-            "maximum was (W2, W4, W7), compiled training leaves them out. Weights moved: each weight read forward, read "
-            "backward (but for the first layer), read and written by the step.\n"
+            "maximum was (W2, W4, W7), compiled training leaves them out. Weights moved: each weight read forward, "
+            "read backward (but for the first layer), read and written by the step.\n"
         )
     return "\n".join(text)
 
