@@ -31,7 +31,7 @@ def known(path: Path) -> dict[str, dict[str, Any]]:
     """The claims in a file of verdicts by their ids; none if it is not there, or damaged and about to be made again."""
     try:
         return {claim["id"]: claim for claim in read(path)["claims"]}
-    except (OSError, ValueError):
+    except (OSError, ValueError, KeyError):
         return {}
 
 
