@@ -51,6 +51,8 @@ def test_papermill_parameters_are_parameters():
     notebook, names = re.search(r"replications/(\w+)\.ipynb", line)[1], re.findall(r"-p (\w+)", line)
     allowed = {n for n, s in papers.load(notebook).settings.items() if s.get("parameter")} | papers.RUN.keys()
     assert set(names) <= allowed
+    target = Path(shlex.split(line)[2])
+    assert f"mkdir -p {target.parent}" in SHELL[: SHELL.index(line)]  # papermill makes no folders, a new clone has none
 
 
 @pytest.mark.parametrize("code", PYTHON)
