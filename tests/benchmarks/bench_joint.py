@@ -22,8 +22,8 @@ TURNS = 5
 LOOKED_AT = (1, 2, 5, 10, 20, 40, 60)  # iterations; the first, 0, has no gradients to look at
 
 
-def main() -> None:
-    torch.set_num_threads(int(sys.argv[1]) if sys.argv[1:] else 1)
+def main(threads: int = 1) -> None:
+    torch.set_num_threads(threads)
     data = datasets.load("mnist")
     fed = partition.class_table(data, partition.TABLES["mnist"], devices=80, relabel=True, seed=0)
     model = mlp(data.shape, 8, hidden=(512, 128))
@@ -52,4 +52,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))
