@@ -138,7 +138,7 @@ def replicate(args: argparse.Namespace) -> int:
 def replicated(paper: Any, tier: str, run: dict[str, Any], asked: dict[str, Any]) -> bool:
     """Whether one paper's notebook ran to its end."""
     from fedclust import notebooks, papers, scoreboard
-    from fedclust.experiments import digest, root
+    from fedclust.experiments import digest, figures, root
 
     key, usual = paper.key, paper.at(tier, str(asked.get("device", "cpu")))
     changed = {n: v for n, v in asked.items() if v is not None and n not in papers.RUN and usual.get(n) != v}
@@ -146,7 +146,7 @@ def replicated(paper: Any, tier: str, run: dict[str, Any], asked: dict[str, Any]
     if tier == "paper":
         print(f"{key}: {estimate(key)}", file=sys.stderr)
     started, line = time.monotonic(), Line(key)
-    verdicts = Path(os.environ.get("FEDCLUST_FIGURES") or root() / "figures", tier, key, "verdicts.json")
+    verdicts = figures() / tier / key / "verdicts.json"
     standing = scoreboard.known(verdicts)
     try:
         made = notebooks.execute(key, {**run, **asked}, root() / place / tier, line)

@@ -465,6 +465,11 @@ def root() -> Path:
     return here if (here / "papers").is_dir() else Path.cwd()
 
 
+def figures() -> Path:
+    """Where figures, tables and verdicts go: FEDCLUST_FIGURES, or beside `papers/`."""
+    return Path(os.environ.get("FEDCLUST_FIGURES") or root() / "figures")
+
+
 def register(backend: str) -> None:
     """Make a backend known to joblib: a cluster is the same call with another name."""
     if backend == "ray":

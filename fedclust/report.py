@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from fedclust import experiments, papers, plots, studies
-from fedclust.experiments import LIBRARIES, Trial, digest, root, write
+from fedclust.experiments import LIBRARIES, Trial, digest, figures, root, write
 from fedclust.models import Model, layers
 from fedclust.papers import Paper, Parameters
 
@@ -26,7 +26,7 @@ class Report:
 
     def __init__(self, paper: Paper, p: Parameters):
         self.paper, self.p = paper, p
-        base = Path(os.environ.get("FEDCLUST_FIGURES") or root() / "figures")
+        base = figures()
         if p.changed:
             base = root() / "build" / "figures" / f"changed-{digest(p.changed)[:8]}"
         self.folder = base / p.tier / paper.key
