@@ -1,6 +1,6 @@
 """Work that no peer offers, against the loop one would write without us: W3 joint decisions, W5 VGG19, W6 private DCFL.
 
-Ways of one workload take turns; what counts is one thread's own processor time: other work matters little.
+Ways of one workload take turns. On one thread its own processor time counts: other work matters little.
 """
 
 import math

@@ -179,9 +179,10 @@ def page(done: dict[str, Any], table: pd.DataFrame) -> str:
     text.append(
         "Seconds are per round and run. On one core: of the processor's own time, so that other work matters little "
         "(Flower: by the wall, its clients are other processes). On all cores: by the wall, one run on each core as in "
-        "a sweep (Flower: one run spread over them); where the processor was free before some repetitions, only these "
-        "count. The ratio is that time over ours, its range in brackets; above 1 we are faster. Every repetition is a "
-        "process of its own, in turns; medians. Accuracy is that of the last model on the test set.\n"
+        "a sweep (Flower, W3, W5 and W6: one run spread over them); where the processor was free before some "
+        "repetitions, only these count. The ratio is that time over ours, its range in brackets; above 1 we are "
+        "faster. Every repetition is a process of its own, in turns; medians. Accuracy is that of the last model on "
+        "the test set.\n"
     )
     for name in sorted(table.workload.unique()):
         rows = table[table.workload == name]

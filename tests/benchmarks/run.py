@@ -114,16 +114,19 @@ def against_peers(names: list[str], work: dict[str, Workload], repeats: int, pat
 
 
 def against_loops(repeats: int, small: bool, patience: float) -> list[dict[str, Any]]:
-    """What no peer offers, in this process on one thread."""
+    """What no peer offers, in this process: on one thread, then on one per core."""
     rows = []
     for title, ways in loops.all_ways(small).items():
-        free = settle(patience)
-        for name, times in loops.interleaved(ways, repeats).items():
-            rows += [
-                {"workload": title, "peer": name, "cores": 1, "repeat": i, "free": free, "seconds": s}
-                for i, s in enumerate(times)
-            ]
-        say(rows[-1])
+        for threads in sorted({1, len(CORES)}):
+            free = settle(patience)
+            torch.set_num_threads(threads)
+            for name, times in loops.interleaved(ways, repeats).items():
+                rows += [
+                    {"workload": title, "peer": name, "cores": threads, "repeat": i, "free": free, "seconds": s}
+                    for i, s in enumerate(times)
+                ]
+            torch.set_num_threads(1)
+            say(rows[-1])
     return rows
 
 
