@@ -9,7 +9,6 @@ looked at through products: <dz^T a, V> = sum(dz * (a V^T)) and |dz^T a|^2 = sum
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.grad import conv2d_weight
 
 from fedclust.fast import convnet, shared
+from fedclust.fast.compiled import on_threads
 from fedclust.fast.matmul import fast_matmul
 from fedclust.models import Model, values
 from fedclust.rng import stream
@@ -156,12 +156,7 @@ def compiled_decisions(
         shared.decide(*models, *batches, margin, sign, loss, dot, square, outputs, likely)
 
     each = -(-n // min(torch.get_num_threads(), n))
-    clients = [slice(i, i + each) for i in range(0, n, each)]
-    if len(clients) == 1:
-        work(clients[0])
-    else:
-        with ThreadPoolExecutor(len(clients)) as pool:
-            list(pool.map(work, clients))
+    on_threads(work, [slice(i, i + each) for i in range(0, n, each)])
     return out[0], out[1], out[2].clamp_min(0).sqrt()
 
 
@@ -209,13 +204,16 @@ def chosen_step(
         batches, (outputs, likely) = plain(model, rows, (x, y, mask)), passes or room(model, rows, y)
         given = *batches, (likely == choice) & (outputs.shape[1] > 0), outputs
         images, labels, real, known, kept = (each.numpy() for each in given)
-        for k in choice.unique().tolist():
+
+        def step(k: int) -> None:
             members = (choice == k).nonzero()[:, 0]
             if model.blocks:
                 out[k] = sum(stepped(model, rows[k], batches, i, lr) for i in members.tolist()) / len(members)
             else:
                 shared.mean_step(rows[k].numpy(), *model.geometry, images, labels, real, members.numpy(), known, kept,
                                  lr, out[k].numpy())  # fmt: skip
+
+        on_threads(step, choice.unique().tolist())
         return out
     share = shares(mask, rows)
     with fast_matmul(rows, CHUNK * model.size):

@@ -6,7 +6,6 @@ compiled code (`fedclust.fast.perceptron`, `fedclust.fast.convnet`).
 """
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -167,6 +166,7 @@ class LocalSGD:
     def stacked(self, theta: Tensor, out: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> None:
         """One client after the other on each of PyTorch's threads."""
         from fedclust.fast import convnet, perceptron
+        from fedclust.fast.compiled import on_threads
 
         model, how = self.model, (self.lr * self.decay**t, *map(float, (self.momentum, self.weight_decay, self.prox)))
         work, rows = convnet.train if model.blocks else perceptron.train, out.copy_(theta).numpy()
@@ -182,12 +182,7 @@ class LocalSGD:
             work(row, *model.geometry, x[i], y[i], plan, *how, *self.clipping(size), noise, scale)
 
         each = rows, clients.tolist(), fed.ids[clients].tolist(), fed.mask[clients].sum(1).tolist()
-        if (threads := min(torch.get_num_threads(), len(clients))) == 1:
-            for client in zip(*each, strict=True):
-                one(*client)
-            return
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(one, *each))
+        on_threads(one, *each)
 
 
 def add(weights: list[nn.Parameter], extra: list[Tensor]) -> None:

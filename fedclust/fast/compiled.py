@@ -4,10 +4,12 @@ changes: by itself it would look at the function's own file only, and go on with
 import hashlib
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numba
+import torch
 from numba.core.cpu import CPUContext
 
 # New arrays begin with a line of the cache, so that no vector lies across two: products take a tenth less time than
@@ -27,3 +29,13 @@ def compiled(function: Callable | None = None, fastmath: frozenset[str] = SUMS) 
     if keep:
         made._cache._cache_file._source_stamp = STAMP
     return made
+
+
+def on_threads(work: Callable[..., None], *arguments: Any) -> None:
+    """Compiled work on each of these, as in `map`, on as many threads as PyTorch has."""
+    threads = min(torch.get_num_threads(), len(arguments[0]))
+    if threads > 1:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(work, *arguments))
+    else:
+        list(map(work, *arguments))

@@ -33,14 +33,10 @@ from numpy.lib.stride_tricks import as_strided
 from fedclust.fast.compiled import compiled
 from fedclust.fast.normal import fill
 from fedclust.fast.perceptron import (
-    VECTOR,
-    WIDE,
-    add_product,
     backward,
     before,
     copy,
     forward,
-    in_panels,
     load,
     pass_back,
     put,
@@ -50,6 +46,7 @@ from fedclust.fast.perceptron import (
     step,
     stretch,
 )
+from fedclust.fast.products import VECTOR, WIDE, add_product, in_panels
 
 RUN = 8  # numbers in the vector of a kernel's line
 RUNS = 15  # of them in registers

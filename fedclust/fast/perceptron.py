@@ -7,9 +7,8 @@ and a ReLU passes dL/da on where a > 0. Over a batch all of it is sums of produc
     dA^T += W dZ^T    backward         (in, out) (out, B)
     W   += A^T dZ     step, in place   (in, B) (B, out)      with dZ times -lr / B; the gradient is never stored
 
-`add_product` is that sum. It holds a piece of C in vector registers while it runs along A and B. W and Z are kept in
-panels as wide as a vector, (panels, rows, LANES), so that memory is read in the order in which it lies. The bias is one
-more row of W, whose input is 1.
+`products` says how such a sum is made, and why W and Z are kept in panels as wide as a vector, (panels, rows, LANES).
+The bias is one more row of W, whose input is 1.
 
 Where all images of a batch show the background, nothing needs to be multiplied. The background u is the value that most
 of an image has (0, or what normalisation made of it). With x = u 1 + v and W = V + 1 g^T (1 is a column of ones,
@@ -24,19 +23,10 @@ is the same forward pass and the same step, and rows of V where v is zero are no
 import math
 
 import numpy as np
-from llvmlite import binding, ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
-from numpy.lib.stride_tricks import as_strided
 
 from fedclust.fast.compiled import compiled
 from fedclust.fast.normal import fill
-
-FEATURES = binding.get_host_cpu_features()
-WIDE = FEATURES.get("avx512f", False)
-VECTOR = 64 if WIDE else 32 if FEATURES.get("avx2", False) else 16  # bytes
-ROWS, VECTORS = (5, 4) if WIDE else (4, 2)  # of the piece of C that fits into the registers
+from fedclust.fast.products import VECTOR, VECTORS, add_product, in_panels, turn
 
 
 @compiled
@@ -170,13 +160,6 @@ def load(row, widths, lanes):
 
 
 @compiled
-def in_panels(a, lanes):
-    """(rows, columns) -> (panels, rows, lanes), the same memory."""
-    size = a.itemsize  # (what NumPy's transpose takes longer to compile than all this file)
-    return as_strided(a, (a.shape[1] // lanes, a.shape[0], lanes), (lanes * size, a.strides[0], size))
-
-
-@compiled
 def copy(row, w, n_out, inward):
     """The first layer in `row`, its weight (out, in) and its bias (out,), into its panels or out of them."""
     lanes, n_in = w.shape[2], w.shape[1] - 1
@@ -188,7 +171,7 @@ def copy(row, w, n_out, inward):
             if inward:
                 turn(one, other)
             else:
-                turn_back(one, other)
+                turn(other, one)
         for o in range(width):
             if inward:
                 w[p, n_in, o] = bias[p * lanes + o]
@@ -201,22 +184,6 @@ def put(values, to):
     """The first of `to`; assigning to a slice takes seconds to compile."""
     for i in range(len(values)):
         to[i] = values[i]
-
-
-@compiled
-def turn(a, b):
-    """b = a^T"""
-    for i in range(a.shape[0]):
-        for j in range(a.shape[1]):
-            b[j, i] = a[i, j]
-
-
-@compiled
-def turn_back(a, b):
-    """a = b^T, along the lines of a: they may lie apart by what makes the cache put them all into one place."""
-    for i in range(a.shape[0]):
-        for j in range(a.shape[1]):
-            a[i, j] = b[j, i]
 
 
 @compiled
@@ -388,126 +355,3 @@ def jolt(v, unit, n_out, key, place, scale):
                 v[p, i, o] += scale * v.dtype.type(e[o, i])
         for o in range(units):
             v[p, n_in, o] += scale * v.dtype.type(bias[o])
-
-
-@compiled
-def add_product(c, to, a, b, of):
-    """c[:, to] += a b[:, of], with c (panels, m, lanes), a (m, k), b (panels, k, lanes), piece by piece. One of c and b
-    may have an empty panel more, with room for a bias's 1."""
-    panels = min(len(c), len(b))
-    for p in range(0, panels, VECTORS):
-        wide, low = min(VECTORS, panels - p), 0
-        while low < len(to):
-            rows = height(len(to) - low, wide)
-            add_piece(c, to, a, b, of, p, low, rows, wide)  # type: ignore[call-arg]
-            low += rows
-
-
-@compiled
-def look_at_product(c, to, a, b, of, seen):
-    """What a b[:, of] = E is to c: seen (2, lanes) += the sums of c[:, to] * E and of E * E, lane by lane."""
-    panels = min(len(c), len(b))
-    for p in range(0, panels, VECTORS):
-        wide, low = min(VECTORS, panels - p), 0
-        while low < len(to):
-            rows = height(len(to) - low, wide)
-            look_at_piece(c, to, a, b, of, p, low, rows, wide, seen)  # type: ignore[call-arg]
-            low += rows
-
-
-@compiled
-def height(left, wide):
-    """Rows of the next piece: narrow pieces are high, and the last ones about the same."""
-    high = ROWS * (VECTORS // wide)
-    pieces = (left + ROWS - 1) // ROWS
-    return high if left >= high else (left + pieces - 1) // pieces
-
-
-@intrinsic
-def add_piece(typing, c, to, a, b, of, panel, low, rows, vectors):
-    """The same for `vectors` panels from `panel` on and `rows` rows from `low` on."""
-    return types.void(c, to, a, b, of, panel, low, rows, vectors), sums_of_products(c)
-
-
-@intrinsic
-def look_at_piece(typing, c, to, a, b, of, panel, low, rows, vectors, seen):
-    return types.void(c, to, a, b, of, panel, low, rows, vectors, seen), sums_of_products(c)
-
-
-def sums_of_products(c):
-    """A piece in the compiler's own terms, so that the sums stay in registers. One loop over k for every size that a
-    piece may have."""
-    real, size = c.dtype, c.dtype.bitwidth // 8
-
-    def generate(target, builder, signature, arguments):
-        word, number = ir.IntType(64), target.get_value_type(real)
-        vector = ir.VectorType(number, VECTOR // size)
-        nothing, nought = ir.Constant(vector, ir.Undefined), ir.Constant(vector, [0.0] * (VECTOR // size))
-        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
-        fma = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{vector.count}f{real.bitwidth}"
-        )
-        arrays = [
-            cgutils.create_struct_proxy(t)(target, builder, x)
-            for t, x in zip(signature.args[:5], arguments[:5], strict=True)
-        ]
-        seen = [cgutils.create_struct_proxy(t)(target, builder, x)
-                for t, x in zip(signature.args[9:], arguments[9:], strict=True)]  # fmt: skip
-        C, TO, A, B, OF = (builder.ptrtoint(array.data, word) for array in arrays)
-        c_panel, c_row, _ = cgutils.unpack_tuple(builder, arrays[0].strides, 3)
-        a_row, a_column = cgutils.unpack_tuple(builder, arrays[2].strides, 2)
-        b_panel, b_row, _ = cgutils.unpack_tuple(builder, arrays[3].strides, 3)
-        (length,) = cgutils.unpack_tuple(builder, arrays[4].shape, 1)
-        panel, low, rows, vectors = arguments[5:9]
-
-        def plus(address, stride, times):
-            times = ir.Constant(word, times) if isinstance(times, int) else times
-            return builder.add(address, builder.mul(stride, times))
-
-        def at(address, kind):
-            return builder.inttoptr(address, kind.as_pointer())
-
-        def broadcast(address):
-            alone = builder.insert_element(nothing, builder.load(at(address, number)), word(0))
-            return builder.shuffle_vector(alone, nothing, everywhere)
-
-        def entry(table, i):
-            return builder.load(at(plus(table, word(8), i), word))
-
-        C, A, B = plus(C, c_panel, panel), plus(A, a_row, low), plus(B, b_panel, panel)
-        done = builder.append_basic_block("done")
-        which = builder.switch(builder.add(builder.mul(rows, word(VECTORS + 1)), vectors), done)
-        for n in range(1, VECTORS + 1):
-            for m in sorted({*range(1, ROWS + 1), ROWS * (VECTORS // n)}):  # as `height` gives them
-                which.add_case(word(m * (VECTORS + 1) + n), block := builder.append_basic_block(f"piece{m}x{n}"))
-                builder.position_at_end(block)
-                lines = [plus(C, c_row, entry(plus(TO, word(8), low), i)) for i in range(m)]
-                places = [at(plus(line, c_panel, j), vector) for line in lines for j in range(n)]
-                sums = [cgutils.alloca_once(builder, vector) for _ in places]
-                for place, total in zip(places, sums, strict=True):
-                    builder.store(nought if seen else builder.load(place, align=size), total)
-                with cgutils.for_range(builder, length) as loop:
-                    left, right = plus(A, a_column, loop.index), plus(B, b_row, entry(OF, loop.index))
-                    factors = [builder.load(at(plus(right, b_panel, j), vector), align=size) for j in range(n)]
-                    for i in range(m):
-                        one = broadcast(plus(left, a_row, i))
-                        for total, factor in zip(sums[i * n :], factors, strict=False):
-                            builder.store(builder.call(fma, [one, factor, builder.load(total)]), total)
-                if seen:
-                    kept = [at(builder.ptrtoint(seen[0].data, word), vector)]
-                    kept.append(builder.gep(kept[0], [word(1)]))
-                    along, long = (builder.load(each, align=size) for each in kept)
-                    for place, total in zip(places, sums, strict=True):
-                        total = builder.load(total)
-                        along = builder.call(fma, [total, builder.load(place, align=size), along])
-                        long = builder.call(fma, [total, total, long])
-                    for each, result in zip(kept, (along, long), strict=True):
-                        builder.store(result, each, align=size)
-                else:
-                    for place, total in zip(places, sums, strict=True):
-                        builder.store(builder.load(total), place, align=size)
-                builder.branch(done)
-        builder.position_at_end(done)
-        return target.get_dummy_value()
-
-    return generate

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedclust.fast import convnet
-from fedclust.fast.perceptron import VECTOR
+from fedclust.fast.products import VECTOR
 from fedclust.models import cnn
 from fedclust.privacy import DPSGD
 from fedclust.training import LocalSGD

@@ -18,22 +18,6 @@ def clients(images):
     return Federation.stack({"train": data, "test": data}, group=torch.zeros(len(data), dtype=torch.long), classes=3)
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    m=st.integers(0, 23), k=st.integers(0, 9), n=st.integers(1, 4), spare=st.integers(0, 3),
-    real=st.sampled_from([np.float32, np.float64]),
-)  # fmt: skip
-def test_sums_of_products_in_panels(m, k, n, spare, real):
-    """Whole numbers, so that every order of summation gives the same."""
-    lanes, draw = perceptron.VECTOR // real(0).itemsize, np.random.default_rng(m + 100 * k)
-    to, of = (np.sort(draw.permutation(size + spare)[:size]) for size in (m, k))
-    c, a, b = (draw.integers(-9, 9, s).astype(real) for s in ((n, m + spare, lanes), (m, k), (n, k + spare, lanes)))
-    expected = c.copy()
-    expected[:, to] += a @ b[:, of]
-    perceptron.add_product(c[:, :, :lanes], to, a[:, :k], b[:, :, :lanes], of)
-    assert np.array_equal(c, expected)
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     side=st.integers(1, 6), hidden=st.lists(st.integers(1, 20), max_size=2),
