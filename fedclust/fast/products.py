@@ -18,7 +18,7 @@ FEATURES = binding.get_host_cpu_features()
 WIDE = FEATURES.get("avx512f", False)
 VECTOR = 64 if WIDE else 32 if FEATURES.get("avx2", False) else 16  # bytes
 ROWS, VECTORS = (5, 4) if WIDE else (4, 2)  # of the piece of C that fits into the registers
-FLAT = {(m, n) for m in (1, 2) for n in (3, 4)}  # ... of such ones as `sparse` has
+FEW, BESIDE = 2, 4  # the same of a piece of `sparse`
 
 
 @compiled
@@ -196,7 +196,8 @@ def sums_of_products(c, of):
         done = builder.append_basic_block("done")
         which = builder.switch(builder.add(builder.mul(rows, word(8)), vectors), done)
         sizes = {(m, n) for n in range(1, VECTORS + 1) for m in (*range(1, ROWS + 1), ROWS * (VECTORS // n))}
-        for m, n in sorted(sizes | FLAT):
+        few = {(m, n) for n in range(1, BESIDE + 1) for m in range(1, FEW + 1)}
+        for m, n in sorted(few if in_bits else sizes):
             which.add_case(word(8 * m + n), block := builder.append_basic_block(f"piece{m}x{n}"))
             builder.position_at_end(block)
             to = [entry(plus(TO, word(8), low), i) for i in range(m)]

@@ -36,8 +36,8 @@ from fedclust.fast.perceptron import (
     spread,
     stretch,
 )
-from fedclust.fast.products import ROWS, VECTOR, add_product, in_panels, look_at_product, turn
-from fedclust.fast.sparse import FEW, bits, by_groups, groups, multiply, multiply_turned, parts, side_by_side, unite
+from fedclust.fast.products import FEW, ROWS, VECTOR, add_product, in_panels, look_at_product, turn
+from fedclust.fast.sparse import bits, by_groups, groups, multiply, multiply_turned, parts, side_by_side, unite
 
 ROUNDING = 1e-3  # of a cosine, and more
 TOGETHER = 64  # samples in a prediction
@@ -86,7 +86,7 @@ def decide(rows, towards, onto, within, beyond, widths, x, y, mask, margin, sign
             seen[:] = 0
             for k in range(1, layers):
                 to, inputs, lines = d[k][:, :, :lanes], mine[k][:n], images[2][k]
-                multiply_turned(to, inputs, widths[k] + 1, delta[k], lines, columns[k], 1, seen)
+                multiply_turned(to, inputs, widths[k] + 1, delta[k], lines, columns[k], seen)
             others[j], square[i, j] = seen[0].sum(), seen[1].sum()
             size = length2(delta[0], alike, n, seen)
             square[i, j] += size
@@ -137,8 +137,8 @@ def mean_step(row, widths, x, y, mask, members, known, outputs, lr, out):
         predict_batch(images, n, u, r, W, a, widths, layers - 1 if known[i] else 0)
         deltas(a, T, y[i], chosen[:n], widths, images[2], dZ, -lr / n / len(members))
         for k in range(layers):
-            to, inputs, few = ends[k][:, :, :lanes], a[k][:n] if k else images[0][:n], 1 if k else FEW
-            multiply_turned(to, inputs, widths[k] + 1, dZ[k], images[2][k], columns[k], few, none)
+            to, inputs, lines = ends[k][:, :, :lanes], a[k][:n] if k else images[0][:n], images[2][k]
+            multiply_turned(to, inputs, widths[k] + 1, dZ[k], lines, columns[k], none)
         first = dZ[0]
         for b in range(n):
             for o in range(len(drift)):
@@ -201,13 +201,13 @@ def by_images(most, widths, like):
     """Room for a batch: its images without background, their sums, and each layer's inputs in groups, in one order."""
     values, order = np.zeros((most, padded(widths[0], VECTOR // like.itemsize)), like.dtype), np.arange(most)
     values[:, widths[0]] = 1
-    return values, np.zeros(most, like.dtype), [groups(width + 1, order) for width in widths]
+    return values, np.zeros(most, like.dtype), [groups(width + 1, order, FEW) for width in widths]
 
 
 @compiled
 def by_columns(most, widths):
     """Room for the columns of each layer's inputs in groups."""
-    return [groups(most, np.arange(width + 1)) for width in widths]
+    return [groups(most, np.arange(widths[k] + 1), 1 if k else FEW) for k in range(len(widths))]
 
 
 @compiled
@@ -229,7 +229,7 @@ def lay_out(x, chosen, u, images):
     alive, order, _, _ = lines[0]
     bits(values[:n], x.shape[1] + 1, alive)
     side_by_side(alive[:n], order)
-    unite(n, FEW, lines[0])
+    unite(n, lines[0])
 
 
 @compiled
@@ -262,7 +262,7 @@ def predict_batch(images, n, u, r, W, A, widths, first):
             for b in range(n):
                 for o in range(len(r)):
                     z[b, o] = u * r[o]
-            by_groups(into, values, w, lines[0], np.zeros((0, lanes), z.dtype))
+            by_groups(into, values[:, : widths[0] + 1], w[:, :, :lanes], lines[0], np.zeros((0, lanes), z.dtype))
         else:
             z[:n] = 0
             multiply(into, A[k][:n], widths[k] + 1, w[:, :, :lanes], lines[k])
@@ -301,7 +301,8 @@ def product(d, images, n, b, u, r, seen):
     """<x^T d, b> = <d, x b> of the first layer."""
     (values, _, lines), more = images, 0.0
     seen[:] = 0
-    by_groups(in_panels(d, b.shape[2]), values, b, lines[0], seen)
+    wide, lanes = b.shape[1:]
+    by_groups(in_panels(d, lanes), values[:, :wide], b[:, :, :lanes], lines[0], seen)
     for i in range(n if u else 0):
         for o in range(len(r)):
             more += d[i, o] * r[o]
@@ -328,7 +329,8 @@ def compare(images, n, u, n_in, across, alike):
     for a in range(n):
         for b in range(n):
             alike[a, b] = u * (above[a] + above[b] + n_in * u)
-    by_groups(in_panels(alike, lanes), values, across, lines[0], np.zeros((0, lanes), across.dtype))
+    wide, none = n_in + 1, np.zeros((0, lanes), across.dtype)
+    by_groups(in_panels(alike, lanes), values[:, :wide], across[:, :wide, :lanes], lines[0], none)
     for a in range(n):
         alike[a, a] /= 2
         alike[a, a + 1 :] = 0

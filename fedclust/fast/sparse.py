@@ -2,17 +2,16 @@
 
 Lines of A that are alike go together, a few at a time: what is left out is where all of them are zero. That is kept in
 bits, 64 to a word. The more lines, the less often a line of B is read; the fewer, the more of them is zero. Measured,
-two are best, and one of the many short lines of A^T, whose zeros have nothing in common; but where most numbers are not
-zero, as many as the registers hold.
+two are best, and one of the many short lines of A^T, whose zeros have nothing in common. Where most numbers are not
+zero, nothing is left out, and the sums are those of `products`.
 """
 
 import numpy as np
 
 from fedclust.fast.compiled import compiled
 from fedclust.fast.products import (
-    ROWS,
+    BESIDE,
     VECTOR,
-    VECTORS,
     add_piece,
     add_product,
     in_panels,
@@ -21,54 +20,55 @@ from fedclust.fast.products import (
     not_zero,
 )
 
-FEW, BESIDE = 2, 4  # lines at a time, panels of B beside each other
 WORDS = 2  # of bits at a time: as much of B as stays in the first cache while all lines pass
 
 
 @compiled
-def groups(width, order):
-    """Room for lines of this width in this order: their bits, the order, the bits of each group, (lines, how many at
-    a time)."""
+def groups(width, order, few):
+    """Room for lines of this width in this order, a `few` at a time: their bits, the order, the bits of each group;
+    sizes, which are `few`, how many lines there are, and how many go together, 0 if nothing is left out."""
     alive = np.zeros((len(order), parts(width, 64)), np.uint64)
-    return alive, order, np.zeros_like(alive), np.zeros(2, np.int64)
+    return alive, order, np.zeros_like(alive), np.array([few, 0, 0])
 
 
 @compiled
 def multiply(c, a, width, b, lines):
     """c += a b for the first numbers of each line of a (n, whole vectors), in panels."""
+    seen = np.zeros((0, c.shape[2]), c.dtype)
     if len(b) < BESIDE:
-        add_product(c, np.arange(len(a)), a[:, :width], b, np.arange(width))
+        dense(c, a[:, : a.shape[1]], b[:, :width], len(a), seen)
     else:
         bits(a, width, lines[0])
-        unite(len(a), FEW, lines)
-        by_groups(c, a, b, lines, np.zeros((0, c.shape[2]), c.dtype))
+        unite(len(a), lines)
+        by_groups(c, a[:, : a.shape[1]], b[:, :width], lines, seen)
 
 
 @compiled
-def multiply_turned(c, a, width, d, lines, columns, few, seen):
+def multiply_turned(c, a, width, d, lines, columns, seen):
     """c += a^T d, or, if there is room in `seen`, what a^T d is to c, as in `look_at_product`."""
-    b, to, of = in_panels(d, c.shape[2]), np.arange(width), np.arange(len(a))
-    if len(c) >= BESIDE:
+    b = in_panels(d, c.shape[2])[: len(c), : len(a)]
+    if len(c) < BESIDE:
+        dense(c, a.T[:, : len(a)], b, width, seen)
+    else:
         bits(a, width, lines[0])
         turn_bits(lines[0], len(a), width, columns[0])
-        unite(width, few, columns)
-        by_groups(c, a.T, b[: len(c)], columns, seen)
-    elif len(seen):
-        look_at_product(c, to, a[:, :width].T, b, of, seen)
-    else:
-        add_product(c, to, a[:, :width].T, b, of)
+        unite(width, columns)
+        by_groups(c, a.T[:, : len(a)], b, columns, seen)
 
 
 @compiled
 def by_groups(c, a, b, lines, seen):
     """c += a b, or, if there is room in `seen`, what a b is to c."""
-    _, order, together, (n, at_once) = lines
+    _, order, together, (_, n, at_once) = lines
+    if not at_once:
+        dense(c, a, b, n, seen)
+        return
     lanes, many, words = b.shape[2], parts(n, at_once), together.shape[1]
-    beside, some = BESIDE if at_once <= FEW else VECTORS, words if len(seen) else WORDS
-    for p in range(0, len(b), beside):
-        into, wide = c[p : p + beside, :, :lanes], min(beside, len(b) - p)
+    some = words if len(seen) else WORDS
+    for p in range(0, len(b), BESIDE):
+        into, wide = c[p : p + BESIDE, :, :lanes], min(BESIDE, len(b) - p)
         for w in range(0, words, some):
-            left, right = a[:, 64 * w :], b[p : p + beside, 64 * w :, :lanes]
+            left, right = a[:, 64 * w :], b[p : p + BESIDE, 64 * w :, :lanes]
             for g in range(many):
                 low, of = n * g // many, together[g, w : w + some]
                 rows = n * (g + 1) // many - low
@@ -76,6 +76,16 @@ def by_groups(c, a, b, lines, seen):
                     look_at_piece(into, order, left, right, of, 0, low, rows, wide, seen)  # type: ignore[call-arg]
                 else:
                     add_piece(into, order, left, right, of, 0, low, rows, wide)  # type: ignore[call-arg]
+
+
+@compiled
+def dense(c, a, b, n, seen):
+    """The same of the first n lines, with nothing left out."""
+    to, of = np.arange(n), np.arange(b.shape[1])
+    if len(seen):
+        look_at_product(c, to, a[:, : len(of)], b, of, seen)
+    else:
+        add_product(c, to, a[:, : len(of)], b, of)
 
 
 @compiled
@@ -131,15 +141,15 @@ def side_by_side(alive, order):
 
 
 @compiled
-def unite(n, few, lines):
-    """The bits of the first n lines in groups: of a `few`, or of more if two thirds are not zero."""
+def unite(n, lines):
+    """The bits of the first n lines, group by group."""
     alive, order, together, sizes = lines
-    found, words = 0, alive.shape[1]
+    found, words, few = 0, alive.shape[1], sizes[0]
     for i in range(n):
         for w in range(words):
             found += ones(alive[i, w])
-    sizes[0], sizes[1] = n, ROWS if 3 * found > 2 * 64 * words * n else few
-    many = parts(n, sizes[1])
+    sizes[1], sizes[2] = n, few if 3 * found <= 2 * 64 * words * n else 0
+    many = parts(n, few)
     for g in range(many):
         into = together[g]
         into[:] = 0
