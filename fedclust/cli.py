@@ -96,8 +96,9 @@ def data(args: argparse.Namespace) -> int:
 def list_(args: argparse.Namespace) -> int:
     from dataclasses import MISSING
 
-    from fedclust import algorithms, papers
-    from fedclust.experiments import root
+    from fedclust import algorithms
+    from fedclust.paths import root
+    from fedclust.report import papers
 
     for method in algorithms.catalogue():
         given = {n: "(needed)" if v is MISSING else f"{v!r}" for n, v in method["parameters"].items()}
@@ -112,8 +113,9 @@ def list_(args: argparse.Namespace) -> int:
 
 
 def replicate(args: argparse.Namespace) -> int:
-    from fedclust import notebooks as books
-    from fedclust import papers, workers
+    from fedclust.experiments import workers
+    from fedclust.report import notebooks as books
+    from fedclust.report import papers
 
     keys = list(dict.fromkeys(k for key in args.keys for k in (books.keys() if key == "all" else [key])))
     read = [papers.load(key) for key in keys]  # a misspelt one is named before any is run
@@ -137,8 +139,8 @@ def replicate(args: argparse.Namespace) -> int:
 
 def replicated(paper: Any, tier: str, run: dict[str, Any], asked: dict[str, Any]) -> bool:
     """Whether one paper's notebook ran to its end."""
-    from fedclust import notebooks, papers, scoreboard
-    from fedclust.experiments import digest, figures, root
+    from fedclust.paths import digest, figures, root
+    from fedclust.report import notebooks, papers, scoreboard
 
     key, usual = paper.key, paper.at(tier, str(asked.get("device", "cpu")))
     changed = {n: v for n, v in asked.items() if v is not None and n not in papers.RUN and usual.get(n) != v}
@@ -172,8 +174,8 @@ def literal(text: str) -> Any:
 def estimate(key: str) -> str:
     """What the paper's own sizes cost when they were last run here or where they were shipped from; else, what was
     worked out from seconds per round."""
-    from fedclust import papers
-    from fedclust.experiments import root
+    from fedclust.paths import root
+    from fedclust.report import papers
 
     try:
         about = json.loads((root() / "figures" / "paper" / key / "run.json").read_text())
@@ -205,7 +207,7 @@ class Line:
 
 
 def report(args: argparse.Namespace) -> int:
-    from fedclust import scoreboard
+    from fedclust.report import scoreboard
 
     for path in scoreboard.publish([args.tier] if args.tier else TIERS[1:]):
         print(os.path.relpath(path))
@@ -213,14 +215,14 @@ def report(args: argparse.Namespace) -> int:
 
 
 def site(args: argparse.Namespace) -> int:
-    from fedclust import site as pages
+    from fedclust.report import site as pages
 
     print(os.path.relpath(pages.build([args.tier] if args.tier else TIERS[1:])))
     return 0
 
 
 def verify(args: argparse.Namespace) -> int:
-    from fedclust import shipped
+    from fedclust.experiments import verify as shipped
 
     gaps = []
     for name, gap in shipped.verify(args.tier, args.trials):
@@ -233,7 +235,7 @@ def verify(args: argparse.Namespace) -> int:
 
 
 def notebooks(args: argparse.Namespace) -> int:
-    from fedclust import notebooks as books
+    from fedclust.report import notebooks as books
 
     for key in books.keys():  # noqa: SIM118  a module
         print(os.path.relpath(books.pair(key)))
@@ -263,7 +265,7 @@ def doctor(args: argparse.Namespace) -> int:
     from importlib.util import find_spec
 
     from fedclust import _torchvision  # noqa: F401  as the library imports it
-    from fedclust.experiments import root
+    from fedclust.paths import root
 
     wrong = []
     print(f"python         {platform.python_version()}  {sys.executable}")

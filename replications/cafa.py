@@ -31,10 +31,10 @@ rounds = None  # rounds of the training
 import pandas as pd
 import torch
 
-from fedclust import metrics, papers, partition, plots, studies
+from fedclust import metrics, partition
 from fedclust.algorithms import base, cafa
-from fedclust.experiments import Trial
-from fedclust.report import Report
+from fedclust.experiments import Trial, studies
+from fedclust.report import Report, papers, plots
 
 paper, p = papers.start("cafa", globals())
 report = Report(paper, p)

@@ -43,9 +43,9 @@ import pandas as pd
 import torch
 from IPython.display import Markdown
 
-from fedclust import geometry, metrics, papers, plots, privacy
+from fedclust import geometry, metrics, privacy
 from fedclust.experiments import Trial, alter
-from fedclust.report import Report, markdown
+from fedclust.report import Report, markdown, papers, plots
 
 paper, p = papers.start("dcfl", globals())
 report = Report(paper, p)

@@ -38,9 +38,9 @@ import pandas as pd
 from IPython.display import Markdown
 
 import fedclust as fc
-from fedclust import plots, splits, studies
-from fedclust.experiments import Trial
-from fedclust.report import Report
+from fedclust.experiments import Trial, studies
+from fedclust.report import Report, plots
+from fedclust.report.drawings import fedac as splits
 
 paper, p = fc.papers.start("fedac", globals())
 report = Report(paper, p)

@@ -39,8 +39,8 @@ import pandas as pd
 from IPython.display import Markdown
 
 import fedclust as fc
-from fedclust import metrics, plots, studies
-from fedclust.report import Report, spread
+from fedclust import metrics, studies
+from fedclust.report import Report, plots, spread
 
 paper, p = fc.papers.start("joint", globals())
 report = Report(paper, p)

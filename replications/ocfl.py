@@ -35,7 +35,7 @@ merge_on = None  # what the merge compares: "updates" | "parameters"
 import pandas as pd
 
 import fedclust as fc
-from fedclust import plots
+from fedclust.report import plots
 
 paper, p = fc.papers.start("ocfl", globals())
 report = fc.report.Report(paper, p)

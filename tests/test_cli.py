@@ -11,8 +11,9 @@ import pandas as pd
 import psutil
 import pytest
 
-from fedclust import cli, notebooks
+from fedclust import cli
 from fedclust.experiments import Trial, sweep
+from fedclust.report import notebooks
 
 SLEEPER = """# %% tags=["parameters"]
 tier = "quick"

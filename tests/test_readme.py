@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import fedclust as fc
-from fedclust import cli, papers, scoreboard
+from fedclust import cli
+from fedclust.report import papers, scoreboard
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -37,7 +37,16 @@ from fedclust.fast.perceptron import (
     stretch,
 )
 from fedclust.fast.products import FEW, ROWS, VECTOR, add_product, in_panels, look_at_product, turn
-from fedclust.fast.sparse import bits, by_groups, groups, multiply, multiply_turned, parts, side_by_side, unite
+from fedclust.fast.sparse import (
+    bits,
+    by_groups,
+    groups,
+    multiply,
+    multiply_turned,
+    parts,
+    side_by_side,
+    unite,
+)
 
 ROUNDING = 1e-3  # of a cosine, and more
 TOGETHER = 64  # samples in a prediction

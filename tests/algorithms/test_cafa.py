@@ -22,7 +22,14 @@ from fedclust.federation import Federation
 from fedclust.models import Model
 from fedclust.rng import stream
 from fedclust.simulation import run
-from tests.algorithms.toy import Add, easy_federation, permuted, regrouped, toy_federation, toy_model
+from tests.algorithms.toy import (
+    Add,
+    easy_federation,
+    permuted,
+    regrouped,
+    toy_federation,
+    toy_model,
+)
 
 CLASS = CBCC, ABFA, CAFA
 

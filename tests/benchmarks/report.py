@@ -12,8 +12,9 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedclust import plots, studies
-from fedclust.experiments import write
+from fedclust.experiments import studies
+from fedclust.paths import write
+from fedclust.report import plots
 from tests.benchmarks import growth, loops
 from tests.benchmarks.environments import HERE, PEERS
 from tests.benchmarks.workloads import METHODS, SEEDS, WORK, Workload

@@ -23,9 +23,9 @@ from typing import Any
 
 import torch
 
-from fedclust.experiments import write
 from fedclust.fast.matmul import is_single_precision, setting
-from fedclust.report import processor
+from fedclust.paths import write
+from fedclust.report.report import processor
 from tests.benchmarks import growth, loops, report
 from tests.benchmarks.environments import HERE, PEERS, SCRIPTS, Missing, python
 from tests.benchmarks.report import FIGURE

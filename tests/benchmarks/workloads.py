@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fedclust import studies
 from fedclust.algorithms.base import sample
-from fedclust.experiments import Trial, sweep
+from fedclust.experiments import Trial, studies, sweep
 
 TORCH = ("fedclust", "plain PyTorch loop", "pfl-research", "FedLab", "fluke", "Flower")
 

@@ -26,10 +26,11 @@ import time
 import pandas as pd
 import pytest
 
-from fedclust import cli, experiments, papers, report, scoreboard, studies
-from fedclust.experiments import Trial, TrialsFailed, sweep
-from tests.test_experiments import SETTINGS, go, same, small
-from tests.test_report import TOML, parameters
+from fedclust import cli, paths, report
+from fedclust.experiments import Trial, TrialsFailed, studies, sweep
+from fedclust.report import papers, scoreboard
+from tests.experiments.test_sweeps import SETTINGS, go, same, small
+from tests.report.test_report import TOML, parameters
 
 
 def test_figures_that_cannot_be_written_are_named_before_anything_is_trained(tmp_path, monkeypatch):
@@ -49,7 +50,7 @@ def test_damaged_verdicts_are_named(tmp_path, content):
 
 
 def test_a_damaged_notebook_is_named_and_the_old_site_stays(tmp_path, monkeypatch, capsys):
-    real = experiments.root()
+    real = paths.root()
     monkeypatch.setenv("FEDCLUST_ROOT", str(tmp_path))
     (tmp_path / "papers").symlink_to(real / "papers")
     made = tmp_path / "figures" / "quick" / "dcfl" / "verdicts.json"

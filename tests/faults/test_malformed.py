@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedclust import datasets, papers, sources
-from fedclust.datasets import DataUnavailable, Spec, load
-from tests.test_datasets import FILES, X, Y
+from fedclust import datasets
+from fedclust.datasets import DataUnavailable, Spec, load, sources
+from fedclust.report import papers
+from tests.datasets.test_datasets import FILES, X, Y
 
 KEYS = ("cafa", "dcfl", "fedac", "joint", "ocfl")
 WRONG = {  # for a setting of this type

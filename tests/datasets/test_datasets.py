@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedclust import datasets, sources
-from fedclust.datasets import Dataset, DataUnavailable, Spec, load
+from fedclust import datasets
+from fedclust.datasets import Dataset, DataUnavailable, Spec, load, sources
 
 CACHE = datasets.cache_folder().parent  # of this machine, before the tests have one of their own
 REAL = [name for name in datasets.SPECS if datasets.cache_file(name).exists()]

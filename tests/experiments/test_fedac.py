@@ -4,9 +4,10 @@ import pandas as pd
 import pytest
 import torch
 
-from fedclust import plots, studies
-from fedclust.experiments import Job, Trial, alter, families
+from fedclust.experiments import Trial, alter, studies
+from fedclust.experiments.sweeps import Job, families
 from fedclust.memo import Memo
+from fedclust.report import plots
 from fedclust.simulation import finish
 
 BASE = {

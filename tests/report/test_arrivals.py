@@ -3,7 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from fedclust import models, studies
+from fedclust import models
+from fedclust.experiments import studies
 from fedclust.metrics import arrivals, rounds_saved
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from fedclust.experiments import Trial, root, sweep
+from fedclust.experiments.sweeps import Trial, sweep
+from fedclust.paths import root
 
 NEAR = 0.02  # how far the means of one trial may be apart on different processors, which round differently
 

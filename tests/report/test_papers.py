@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedclust import papers
+from fedclust.report import papers
 
 TOML = """
 key = "toy"

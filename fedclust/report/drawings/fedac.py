@@ -10,12 +10,12 @@ import torch
 from matplotlib.figure import Figure
 from scipy.stats import hypergeom
 
-from fedclust import plots
 from fedclust.algorithms.base import State
 from fedclust.algorithms.fedac import FedAC
 from fedclust.geometry import cosine_to
 from fedclust.metrics import clustering
-from fedclust.plots import by_round
+from fedclust.report import plots
+from fedclust.report.plots import by_round
 from fedclust.rng import stream
 
 Conditions = dict[str, pd.DataFrame]  # "dloss" and "theta" of runs with one cluster: a row per seed, a column per round

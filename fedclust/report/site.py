@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedclust import papers
-from fedclust.experiments import root
-from fedclust.scoreboard import scoreboard, there, verdicts
+from fedclust.paths import root
+from fedclust.report import papers
+from fedclust.report.scoreboard import scoreboard, there, verdicts
 
 STYLE = """
 body{font:16px/1.55 system-ui,sans-serif;color:#1a1a1a;margin:0 auto;padding:1rem;max-width:58rem}

@@ -26,10 +26,10 @@ from matplotlib.ticker import MaxNLocator
 from fedclust import geometry
 from fedclust.algorithms.joint import Joint
 from fedclust.decision import decisions
-from fedclust.experiments import write
 from fedclust.federation import Federation
 from fedclust.metrics import rounds_saved
-from fedclust.papers import interval
+from fedclust.paths import write
+from fedclust.report.papers import interval
 
 WIDTH = 7.2  # inches: a notebook's column
 PALETTE = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7F7F7F")  # Okabe and Ito 2008

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from fedclust import experiments
-from tests.test_experiments import same, small
+from fedclust.experiments import sweeps as experiments
+from tests.experiments.test_sweeps import same, small
 
 
 def test_ray_is_asked_for_by_name_when_it_is_missing(tmp_path, monkeypatch):

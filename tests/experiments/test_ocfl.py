@@ -4,8 +4,8 @@ import pytest
 import torch
 from sklearn.cluster import OPTICS
 
-from fedclust import studies
 from fedclust.algorithms.ocfl import cluster_parameters, coordinates
+from fedclust.experiments import studies
 from fedclust.geometry import cosine, gaps
 from fedclust.rng import stream
 

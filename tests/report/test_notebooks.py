@@ -11,8 +11,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from fedclust import notebooks, papers
-from fedclust.experiments import root
+from fedclust.paths import root
+from fedclust.report import notebooks, papers
 
 KEYS = notebooks.keys()
 CODE_LINES = 150

@@ -4,8 +4,9 @@ import pandas as pd
 import pytest
 import torch
 
-from fedclust import partition, studies
+from fedclust import partition
 from fedclust.algorithms import CAFA, cafa
+from fedclust.experiments import studies
 from fedclust.metrics import smoothed
 
 LABELS = {"classes": 10, "each": 500, "generator": "code"}

@@ -19,7 +19,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
-from fedclust import sources
+import fedclust
+from fedclust.datasets import sources
 
 rng = np.random.default_rng(0)
 
@@ -259,7 +260,7 @@ def test_torchvisions_addresses(tmp_path, monkeypatch):
 
 def test_torchvision_imports_beside_any_torch():
     """In a fresh interpreter; the shim alone must not make interpreters slow by importing torch."""
-    shim = Path(sources.__file__).with_name("_torchvision.py")
+    shim = Path(fedclust.__file__).with_name("_torchvision.py")
     code = f"""
 import sys, runpy
 runpy.run_path({str(shim)!r})

@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from fedclust.experiments import BACKENDS, root
+from fedclust.experiments.sweeps import BACKENDS
+from fedclust.paths import root
 
 TIERS = ("smoke", "quick", "paper")
 SOURCES = ("paper", "author-code", "likely-base", "assumed", "spec")

@@ -5,8 +5,8 @@ import re
 import nbformat
 import pytest
 
-from fedclust import notebooks, site
-from tests.test_scoreboard import project  # noqa: F401  a fixture
+from fedclust.report import notebooks, site
+from tests.report.test_scoreboard import project  # noqa: F401  a fixture
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 TOML = """

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fedclust import scoreboard
+from fedclust.report import scoreboard
 
 README = "# Title\n\n<!-- scoreboard -->\nold\n<!-- /scoreboard -->\n\nThe rest.\n"
 

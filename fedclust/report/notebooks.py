@@ -19,7 +19,8 @@ import jupytext
 import nbformat
 from nbformat import NotebookNode
 
-from fedclust.experiments import CALM, root, write
+from fedclust.experiments.sweeps import CALM
+from fedclust.paths import root, write
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 ending = threading.Event()  # after an interrupt

@@ -24,8 +24,8 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
-from fedclust import glyphs, sources
-from fedclust.sources import Arrays, Decode, Source
+from fedclust.datasets import glyphs, sources
+from fedclust.datasets.sources import Arrays, Decode, Source
 
 
 class DataUnavailable(OSError):

@@ -12,10 +12,12 @@ from typing import Any
 import pandas as pd
 import torch
 
-from fedclust import experiments, papers, plots, studies
-from fedclust.experiments import LIBRARIES, Trial, digest, figures, root, write
+from fedclust.experiments import Trial, studies, sweeps
+from fedclust.experiments.sweeps import LIBRARIES
 from fedclust.models import Model, layers
-from fedclust.papers import Paper, Parameters
+from fedclust.paths import digest, figures, root, write
+from fedclust.report import papers, plots
+from fedclust.report.papers import Paper, Parameters
 
 
 class Report:
@@ -59,8 +61,8 @@ class Report:
         for trial in trials:
             self.uses(trial.settings)
         shipped = self.shipped if os.environ.get("FEDCLUST_SHIPPED") == "use" else None
-        found = experiments.run(trials, self.p.jobs, self.p.backend, shipped=shipped)
-        records = {name: experiments.gather(plan, found) for name, plan in plans.items()}
+        found = sweeps.run(trials, self.p.jobs, self.p.backend, shipped=shipped)
+        records = {name: sweeps.gather(plan, found) for name, plan in plans.items()}
         for record in records.values():
             for run in record.attrs["runs"]:
                 self.runs.setdefault(run["identity"], run)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedclust import glyphs
+from fedclust.datasets import glyphs
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 
-from fedclust import plots
+from fedclust.report import plots
 
 
 def record(seeds=3, rounds=6, clients=4, late=2):

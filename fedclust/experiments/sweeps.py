@@ -29,7 +29,8 @@ import pandas as pd
 from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky import process_executor
 
-from fedclust import workers
+from fedclust.experiments import workers
+from fedclust.paths import digest, root, write
 
 version = cache(metadata.version)
 LIBRARIES = ("torch", "numba", "numpy", "scikit-learn", "opacus")
@@ -220,7 +221,7 @@ def attempt(family: list["Job"]) -> list[tuple[str, dict[str, Any]]]:
     A family goes in step, one round of each after the other, and does once what its methods have in common.
     """
     gc.set_threshold(CALM)
-    from fedclust import studies
+    from fedclust.experiments import studies
     from fedclust.memo import Memo
 
     studies.settle()
@@ -279,7 +280,7 @@ class Job:
         return json.dumps([self.trial.settings.get("data"), self.trial.settings.get("partition"), self.trial.seed])
 
     def begin(self, memo: Any) -> Generator[int, None, pd.DataFrame]:
-        from fedclust import studies
+        from fedclust.experiments import studies
 
         self.plan.folder.mkdir(parents=True, exist_ok=True)
         checkpoint, tell = self.plan.stem.with_suffix(".ckpt"), Heartbeat(self.progress)
@@ -370,12 +371,12 @@ def shipped_facts(identity: str, folder: str | os.PathLike) -> dict[str, Any] | 
 
 def dependencies(trial: Trial) -> dict[str, str]:
     """Everything but the settings that could change the record: data, code, libraries."""
-    from fedclust import studies
+    from fedclust.experiments import studies
 
     found = {name: version(name) for name in LIBRARIES}
     if "data" in trial.settings:
         found["data"] = studies.dataset(trial.settings).sha256
-    modules = set(imports("fedclust.studies"))
+    modules = set(imports("fedclust.experiments.studies"))
     kind = trial.settings.get("method", {}).get("kind")
     methods = {m for m in modules if m.startswith("fedclust.algorithms.") and not m.endswith(".base")}
     if kind is not None:  # of the methods, only the trial's own file and what it stands on
@@ -394,18 +395,16 @@ def imports(module: str) -> tuple[str, ...]:
     while todo:
         name = todo.pop()
         path = source(name)
-        if name in seen or path is None:
+        if name in seen or path is None or name == "fedclust":
             continue
-        if path.name != "__init__.py":
-            seen.add(name)
-        elif name == "fedclust":
-            continue
+        seen.add(name)
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
                 todo += [alias.name for alias in node.names if alias.name.startswith("fedclust")]
             elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fedclust"):
                 todo += [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return tuple(sorted(seen))
+    gathering = {"fedclust.algorithms", "fedclust.fast"}
+    return tuple(sorted(seen - gathering))
 
 
 @cache
@@ -431,43 +430,7 @@ def fingerprint(module: str) -> str:
 
 def code() -> str:
     """All code that trials may run."""
-    return digest([fingerprint(name) for name in imports("fedclust.studies")])
-
-
-def digest(value: Any) -> str:
-    """Hash of plain values; 1 and 1.0 are the same setting."""
-
-    def plain(v: Any) -> Any:
-        if isinstance(v, dict):
-            return {str(k): plain(item) for k, item in v.items()}
-        if isinstance(v, (list, tuple)):
-            return [plain(item) for item in v]
-        return int(v) if isinstance(v, float) and v.is_integer() else v
-
-    return hashlib.sha256(json.dumps(plain(value), sort_keys=True).encode()).hexdigest()
-
-
-def write(path: Path, how: Any) -> None:
-    """Write aside, then move into place: nobody ever sees half a file."""
-    aside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        how(aside)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
-
-
-def root() -> Path:
-    """The project: FEDCLUST_ROOT, or where `papers/` stands beside the package, else the working folder."""
-    if given := os.environ.get("FEDCLUST_ROOT"):
-        return Path(given).resolve()
-    here = Path(__file__).resolve().parents[1]
-    return here if (here / "papers").is_dir() else Path.cwd()
-
-
-def figures() -> Path:
-    """Where figures, tables and verdicts go: FEDCLUST_FIGURES, or beside `papers/`."""
-    return Path(os.environ.get("FEDCLUST_FIGURES") or root() / "figures")
+    return digest([fingerprint(name) for name in imports("fedclust.experiments.studies")])
 
 
 def register(backend: str) -> None:

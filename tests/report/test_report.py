@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 
-from fedclust import papers, report
-from tests.test_papers import TOML
+from fedclust.report import papers, report
+from tests.report.test_papers import TOML
 
 
 @pytest.fixture

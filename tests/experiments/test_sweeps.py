@@ -15,8 +15,8 @@ import pytest
 import torch
 from joblib.externals.loky import get_reusable_executor
 
-from fedclust import experiments, studies, workers
-from fedclust.experiments import Trial, TrialsFailed, sweep
+from fedclust.experiments import Trial, TrialsFailed, studies, sweep, workers
+from fedclust.experiments import sweeps as experiments
 from fedclust.training import LocalSGD
 
 SETTINGS = {

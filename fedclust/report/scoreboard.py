@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedclust import papers
-from fedclust.experiments import root, write
+from fedclust.paths import root, write
+from fedclust.report import papers
 
 WORDS = (*reversed(papers.VERDICTS), "untested")
 MARKERS = ("<!-- scoreboard -->", "<!-- /scoreboard -->")

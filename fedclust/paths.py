@@ -1,0 +1,46 @@
+"""Where the project lies, how its files are written, and the names of its tiers: the one place for each."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+TIERS = ("smoke", "quick", "paper")
+
+
+def root() -> Path:
+    """The project: FEDCLUST_ROOT, or the folder above the package if it has `papers/`, else the working folder."""
+    if given := os.environ.get("FEDCLUST_ROOT"):
+        return Path(given).resolve()
+    here = Path(__file__).resolve().parents[1]
+    return here if (here / "papers").is_dir() else Path.cwd()
+
+
+def figures() -> Path:
+    """Where figures, tables and verdicts go: FEDCLUST_FIGURES, else `figures/` of the project."""
+    return Path(os.environ.get("FEDCLUST_FIGURES") or root() / "figures")
+
+
+def write(path: Path, how: Callable[[Path], Any]) -> None:
+    """Write to a temporary name, then rename: nobody ever sees half a file."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        how(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def digest(value: Any) -> str:
+    """Hash of plain values; 1 and 1.0 are the same setting."""
+
+    def plain(v: Any) -> Any:
+        if isinstance(v, dict):
+            return {str(k): plain(item) for k, item in v.items()}
+        if isinstance(v, (list, tuple)):
+            return [plain(item) for item in v]
+        return int(v) if isinstance(v, float) and v.is_integer() else v
+
+    return hashlib.sha256(json.dumps(plain(value), sort_keys=True).encode()).hexdigest()

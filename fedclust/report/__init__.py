@@ -1,0 +1,16 @@
+"""From records to pages: papers' files, verdicts, tables, figures, notebooks, scoreboard and site."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedclust.report.report import Report, markdown, spread
+
+__all__ = ["Report", "markdown", "spread"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imported when first asked for: reading a paper's file need not wait for torch."""
+    if name not in __all__:
+        raise AttributeError(f"module 'fedclust.report' has no attribute {name!r}")
+    return getattr(import_module("fedclust.report.report"), name)

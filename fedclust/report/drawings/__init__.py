@@ -1,0 +1,1 @@
+"""Each paper's own figures, in a file that has the name of the paper."""

@@ -1,0 +1,40 @@
+"""The house: imports point only upwards, from the core to the command line, and lines stay readable."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "fedclust"
+ROOMS = ("core", "experiments", "report", "cli")  # a room may import itself and those before it
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    """The room of a file or module, given relative to the package. `fast` serves the core."""
+    first = path.parts[0].removesuffix(".py") if path.parts else ""
+    return first if first in ROOMS else "core"
+
+
+def imported(path: Path) -> set[Path]:
+    """The modules of this package that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module == "fedclust":
+            names = [f"fedclust.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+        found |= {Path(*n.split(".")[1:]) for n in names if n.startswith("fedclust.")}
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_only_upwards(path):
+    if path == PACKAGE / "__init__.py":
+        pytest.skip("the public surface names every room, and imports none before it is asked for")
+    mine = ROOMS.index(room(path.relative_to(PACKAGE)))
+    wrong = [str(module) for module in imported(path) if ROOMS.index(room(module)) > mine]
+    assert not wrong, f"{path.name} is in {ROOMS[mine]} and imports {', '.join(wrong)}"
