@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from fedclust.federation import Federation
     from fedclust.models import Model
     from fedclust.privacy import DPSGD, UpdateNoise
-    from fedclust.report import papers, plots
+    from fedclust.report import papers, plots, readings
     from fedclust.scenario import Drift, Join
     from fedclust.simulation import run
     from fedclust.training import LocalSGD
 
 __all__ = [
     "DPSGD", "Dataset", "Drift", "Federation", "Join", "LocalSGD", "Model", "Trial", "UpdateNoise", "algorithms",
-    "datasets", "experiments", "geometry", "metrics", "models", "papers", "partition", "plots", "privacy", "report",
-    "rng", "run", "scenario", "studies", "sweep",
+    "datasets", "experiments", "geometry", "metrics", "models", "papers", "partition", "plots", "privacy", "readings",
+    "report", "rng", "run", "scenario", "studies", "sweep",
 ]  # fmt: skip
 
 _HOMES = {
@@ -50,7 +50,8 @@ _HOMES = {
 }  # fmt: skip
 _MOVED = {  # modules of version 0.1 and where they are now
     "glyphs": "datasets.glyphs", "sources": "datasets.sources", "studies": "experiments.studies",
-    "papers": "report.papers", "plots": "report.plots", "splits": "report.drawings.fedac",
+    "papers": "report.papers", "plots": "report.plots", "readings": "report.readings",
+    "splits": "report.drawings.fedac",
     "notebooks": "report.notebooks", "scoreboard": "report.scoreboard", "site": "report.site",
 }  # fmt: skip
 

@@ -31,10 +31,10 @@ rounds = None  # rounds of the training
 import pandas as pd
 import torch
 
-from fedclust import metrics, partition
+from fedclust import partition
 from fedclust.algorithms import base, cafa
 from fedclust.experiments import Trial, studies
-from fedclust.report import Report, papers, plots
+from fedclust.report import Report, papers, plots, readings
 
 paper, p = papers.start("cafa", globals())
 report = Report(paper, p)
@@ -226,7 +226,7 @@ report.summary("table-extra-few", few, "F1 of the clients taken for IID (IID + o
 # ## Figure 6: accuracy by round
 #
 # Lines are means over seeds, bands 95 % intervals. The paper shows smoothed curves only; the smoothing is a moving
-# average whose memory is a share of the picture's width (`fedclust.metrics.smoothed`), and its strength is not given.
+# average whose memory is a share of the picture's width (`fedclust.readings.smoothed`), and its strength is not given.
 
 # %%
 report.seeds, n, printed = p.seeds, p.rounds, paper.printed("table4")
@@ -238,7 +238,7 @@ for at, frame in curves.items():
     found = pd.DataFrame({what: frame.iloc[:, part].mean(axis=1) for what, part in windows.items()})
     measured[at] = found.assign(best=frame.max(axis=1), jumps=frame.T[n // 2 :].diff().abs().mean())
 raw = {m: curves[p.profile, m] for m in ("FedAvg", "FedProx", "CAFA")}
-drawn = {"raw": raw, "smoothed": {m: metrics.smoothed(frame, p.smoothing) for m, frame in raw.items()}}
+drawn = {"raw": raw, "smoothed": {m: readings.smoothed(frame, p.smoothing) for m, frame in raw.items()}}
 drawn["fifths (diamonds: the paper)"] = {m: measured[p.profile, m][[*fifths]] for m in raw}
 fig = plots.curves(drawn, "test accuracy", height=2.7, looks={m: {"k": k, "ls": "-", "marker": ""} for k, m in enumerate(raw, 1)})
 for k, m in enumerate(raw, 1):

@@ -43,9 +43,9 @@ import pandas as pd
 import torch
 from IPython.display import Markdown
 
-from fedclust import geometry, metrics, privacy
+from fedclust import geometry, privacy
 from fedclust.experiments import Trial, alter
-from fedclust.report import Report, markdown, papers, plots
+from fedclust.report import Report, markdown, papers, plots, readings
 
 paper, p = papers.start("dcfl", globals())
 report = Report(paper, p)
@@ -210,7 +210,7 @@ report.figure("fig4", fig, seeds=p.seeds[:1])
 # ## Table I
 
 # %%
-table1 = metrics.final_and_average(main)
+table1 = readings.final_and_average(main)
 report.compare("table1", table1)
 
 # %% [markdown]
@@ -236,7 +236,7 @@ report.figure("fig6", plots.client_panels(distances, {kind: kind for kind in kin
 # ## Table II
 
 # %%
-table2 = metrics.final_and_average(distances)
+table2 = readings.final_and_average(distances)
 report.compare("table2", table2)
 
 # %% [markdown]
@@ -250,7 +250,7 @@ report.compare("table2", table2)
 
 # %%
 late = distances[distances["round"] >= p.rounds // 2]
-changes = metrics.regrouped(late).pivot_table(index="seed", columns="algorithm", values="regrouped", observed=True)
+changes = readings.regrouped(late).pivot_table(index="seed", columns="algorithm", values="regrouped", observed=True)
 steps = distances[distances.metric == "accuracy"].groupby(["algorithm", "seed", "client"], observed=True).value.diff()
 jumps = distances.assign(jump=steps.abs()).groupby(["seed", "algorithm"], observed=True).jump.mean().unstack()
 server = late[late.client == -1].groupby(["metric", "seed", "algorithm"], observed=True).value.mean().unstack()
@@ -283,8 +283,8 @@ report.table("table-extra-distances", ranks.reset_index(), f"Rank correlations: 
 
 # %%
 scores = {"final": (table1, "final mean"), "std": (table1, "final std"), "average": (table1, "average mean")}
-scores |= {case: (metrics.final_and_average(record), "final mean") for case, record in settings.groupby("case")}
-scores["early"] = metrics.final_and_average(main[main["round"] < max(1, p.rounds // 6)]), "average mean"
+scores |= {case: (readings.final_and_average(record), "final mean") for case, record in settings.groupby("case")}
+scores["early"] = readings.final_and_average(main[main["round"] < max(1, p.rounds // 6)]), "average mean"
 measures = {f"{f.lower()}_{what}": frame[f, column] for f in federated for what, (frame, column) in scores.items()}
 measures |= {f"{kind}_{what}": frame[kind] for kind in kinds for what, frame in by_kind.items()}
 measures = pd.DataFrame(measures).assign(omega_least_rise=rise, omega_cosine_gap=gap)

@@ -39,7 +39,7 @@ import pandas as pd
 from IPython.display import Markdown
 
 import fedclust as fc
-from fedclust import metrics, studies
+from fedclust import studies
 from fedclust.report import Report, plots, spread
 
 paper, p = fc.papers.start("joint", globals())
@@ -265,8 +265,8 @@ panels = {"MNIST, MLP": main, "MNIST, CNN": cnn} | others | {f"MNIST, MLP, rate 
 report.seeds, saved, there = p.seeds, {}, {}
 for panel, metric in [(panel, metric) for panel in panels for metric in goals]:
     asked = panels[panel], metric, goals[metric]
-    saved[panel, metric] = gain = metrics.rounds_saved(*asked, "IFCA")
-    there[panel, f"{metric} {goals[metric]:g}"] = metrics.arrivals(*asked).assign(saved=gain.apply(spread))
+    saved[panel, metric] = gain = fc.readings.rounds_saved(*asked, "IFCA")
+    there[panel, f"{metric} {goals[metric]:g}"] = fc.readings.arrivals(*asked).assign(saved=gain.apply(spread))
 table = pd.concat(there, names=["panel", "goal", "method"]).reset_index()
 report.table("table-extra-iterations", table, "Iterations until a goal is first reached")
 

@@ -22,7 +22,7 @@ from fedclust.algorithms.ocfl import cluster_parameters, coordinates
 from fedclust.datasets import Dataset
 from fedclust.federation import Federation
 from fedclust.memo import Memo
-from fedclust.metrics import RECENT, clustering, purity
+from fedclust.metrics import clustering, purity
 from fedclust.models import Model
 from fedclust.rng import key, stream
 from fedclust.simulation import finish, keep_freed_memory, play
@@ -142,7 +142,6 @@ def _federation(data: str, split: str, seed: int) -> Federation:
     found = _latest.get(wanted)
     if found is None:
         _latest.clear()  # first: the next may then have its place in memory
-        RECENT.found.clear()
         kind, rest = named(json.loads(split), partition, "partition")
         found = _latest[wanted] = kind(_dataset(data), seed=seed, **rest)
     return found

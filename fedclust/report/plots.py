@@ -27,7 +27,7 @@ from fedclust import geometry
 from fedclust.algorithms.joint import Joint
 from fedclust.decision import decisions
 from fedclust.federation import Federation
-from fedclust.metrics import rounds_saved
+from fedclust.report.readings import rounds_saved
 from fedclust.paths import write
 from fedclust.report.papers import interval
 

@@ -7,7 +7,7 @@ import torch
 from fedclust import partition
 from fedclust.algorithms import CAFA, cafa
 from fedclust.experiments import studies
-from fedclust.metrics import smoothed
+from fedclust.report.readings import smoothed
 
 LABELS = {"classes": 10, "each": 500, "generator": "code"}
 SETTINGS = {

@@ -5,7 +5,7 @@ import pandas as pd
 
 from fedclust import models
 from fedclust.experiments import studies
-from fedclust.metrics import arrivals, rounds_saved
+from fedclust.report.readings import arrivals, rounds_saved
 
 
 def record():
