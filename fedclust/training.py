@@ -18,6 +18,7 @@ from fedclust.fast.matmul import fast_matmul
 from fedclust.federation import Federation
 from fedclust.models import Model, values
 from fedclust.rng import key, stream
+from fedclust.sharing import shared
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class LocalSGD:
         asked = {"Adam": self.optimizer == "adam", "augment": self.augment, "autocast": self.autocast}
         return next((f"with {name}" for name, wanted in asked.items() if wanted), None)
 
+    @shared
     def __call__(self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> Tensor:
         """Received models (n, P) of the clients at these positions (n,) -> trained models (n, P)."""
         if theta.shape != (len(clients), self.model.size):
