@@ -35,6 +35,7 @@ from fedclust import partition
 from fedclust.algorithms import base, cafa
 from fedclust.experiments import Trial, studies
 from fedclust.report import Report, papers, plots, readings
+from fedclust.report.drawings import cafa as figures
 
 paper, p = papers.start("cafa", globals())
 report = Report(paper, p)
@@ -137,7 +138,7 @@ maps = {
     "ABFA: accuracy (%)": (100 * right, right.index, right.columns, "judged by client", "model of client"),
     "weights (%)": (100 * shares, shares.index, shares.columns, "", "client"),
 }
-report.figure("fig1", plots.heats(maps, height=3.3, width_ratios=(1.5, 1, 0.6)))
+report.figure("fig1", figures.heats(maps, height=3.3, width_ratios=(1.5, 1, 0.6)))
 
 # %% [markdown]
 # ## Figure 2: class frequencies
@@ -170,7 +171,7 @@ maps = {}
 for pr, how in {"paper": "2-4 classes, random amounts", "code": "1-9 shards"}.items():
     now = base.sample(fed := splits[pr, first], p.fraction, first, 0)
     maps[f"{pr}: {how}"] = (partition.class_counts(fed), [f"{'▸ ' * (i in now)}{i}" for i in range(p.clients)], range(fed.classes), "class", "client")
-report.figure("fig3", plots.heats(maps))
+report.figure("fig3", figures.heats(maps))
 
 # %% [markdown]
 # ## Figure 4: choosing the number of clusters
@@ -198,7 +199,7 @@ report.figure("fig4", fig)
 # %%
 report.seeds, (v, iid) = [0], vectors(30, 30, p.generator)
 marked = {"taken for IID (largest cluster)": cafa.iid(found := cafa.cbcc(v))}
-report.figure("fig5", plots.planes(v, {"IID client": iid, "other client": ~iid}, found, marked))
+report.figure("fig5", figures.planes(v, {"IID client": iid, "other client": ~iid}, found, marked))
 
 # %% [markdown]
 # ## Tables 2 and 3: does CBCC find the IID clients?
@@ -233,7 +234,7 @@ report.seeds, n, printed = p.seeds, p.rounds, paper.printed("table4")
 measured, fifths = {}, dict(enumerate(paper.tables["table4"]["columns"], 1))
 windows = {k: slice(n * (k - 1) // 5, n * k // 5) for k in fifths}
 windows |= {"early": slice(max(n // 15, 1)), "after": slice(max(n // 5 - 3, 0), n // 5)}
-curves = {at: plots.by_round(run) for at, run in ran.groupby(["profile", "algorithm"], observed=True)}
+curves = {at: readings.by_round(run) for at, run in ran.groupby(["profile", "algorithm"], observed=True)}
 for at, frame in curves.items():
     found = pd.DataFrame({what: frame.iloc[:, part].mean(axis=1) for what, part in windows.items()})
     measured[at] = found.assign(best=frame.max(axis=1), jumps=frame.T[n // 2 :].diff().abs().mean())

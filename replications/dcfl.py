@@ -46,6 +46,7 @@ from IPython.display import Markdown
 from fedclust import geometry, privacy
 from fedclust.experiments import Trial, alter
 from fedclust.report import Report, markdown, papers, plots, readings
+from fedclust.report.drawings import dcfl as figures
 
 paper, p = papers.start("dcfl", globals())
 report = Report(paper, p)
@@ -81,7 +82,7 @@ shapes = {  # starts A, C; ends B, D
 
 fig, axes = plots.panels(1, 4, height=1.9)
 for ax, (name, (starts, ends)) in zip(axes, shapes.items(), strict=True):
-    plots.update_pair(ax, name, starts, ends, ("AB", "CD"))
+    figures.update_pair(ax, name, starts, ends, ("AB", "CD"))
 report.figure("fig1", fig, seeds=[])
 
 # %% [markdown]
@@ -95,7 +96,7 @@ fig, axes = plots.panels(1, 3, height=2.0)
 for ax, degrees, length in zip(axes, (30, 90, 90), (1.0, 1.0, 0.4), strict=True):
     ends = [[0.0, 1.0], [length * np.sin(gamma := np.deg2rad(degrees)), length * np.cos(gamma)]]
     title = f"$\\gamma$ = {degrees}°, |AC|/|AB| = {length:g}, $\\sqrt{{(1-\\cos\\gamma)/2}}$ = {np.sin(gamma / 2):.2f}"
-    plots.update_pair(ax, title, [[0.0, 0.0]] * 2, ends, ("AB", "AC"))
+    figures.update_pair(ax, title, [[0.0, 0.0]] * 2, ends, ("AB", "AC"))
 report.figure("fig2", fig, seeds=[])
 
 # %% [markdown]
@@ -203,7 +204,7 @@ main, distances, settings = report.sweeps(plans).values()
 # One seed; newcomers' lines start late, drift shows as a drop of one line.
 
 # %%
-fig = plots.client_panels(main, {f: f for f in federated} | {"Local": "Local (not in the paper)"})
+fig = figures.client_panels(main, {f: f for f in federated} | {"Local": "Local (not in the paper)"})
 report.figure("fig4", fig, seeds=p.seeds[:1])
 
 # %% [markdown]
@@ -220,7 +221,7 @@ report.compare("table1", table1)
 # themselves; without privacy nothing is clipped, and CFL has the thresholds of its public code.
 
 # %%
-mean = {key: plots.by_round(part) for key, part in settings.groupby(["case", "algorithm"], observed=True)}
+mean = {key: readings.by_round(part) for key, part in settings.groupby(["case", "algorithm"], observed=True)}
 drawn = {title: {name: mean[case, name] for name in federated} for case, (title, _) in cases.items()}
 report.figure("fig5", plots.curves(drawn, rows=2, sharex=True, sharey=True))
 
@@ -230,7 +231,7 @@ report.figure("fig5", plots.curves(drawn, rows=2, sharex=True, sharey=True))
 # The cosine distance and the Euclidean are the usual ones, the divergence is $\omega + 1$ (it must not be negative).
 
 # %%
-report.figure("fig6", plots.client_panels(distances, {kind: kind for kind in kinds}), seeds=p.seeds[:1])
+report.figure("fig6", figures.client_panels(distances, {kind: kind for kind in kinds}), seeds=p.seeds[:1])
 
 # %% [markdown]
 # ## Table II

@@ -39,8 +39,8 @@ from IPython.display import Markdown
 
 import fedclust as fc
 from fedclust.experiments import Trial, studies
-from fedclust.report import Report, plots
-from fedclust.report.drawings import fedac as splits
+from fedclust.report import Report, plots, readings
+from fedclust.report.drawings import fedac as figures
 
 paper, p = fc.papers.start("fedac", globals())
 report = Report(paper, p)
@@ -70,7 +70,7 @@ few = p.seeds[: p.side_seeds]
 # what the split finds is the scatter of the optima. From between the two points the groups run apart.
 
 # %%
-report.figure("fig1", splits.plane(), seeds=[])
+report.figure("fig1", figures.plane(), seeds=[])
 
 # %% [markdown]
 # Note that on the left $\theta$ is far above 0: in the toy the *angle* forbids the early split by itself.
@@ -153,7 +153,7 @@ runs = dict(iter(ran["runs"].groupby(["case", "algorithm"], observed=True)))
 # The tree of one real run: what was split, when, and which clients went where.
 
 # %%
-report.figure("fig2", splits.tree(runs["four", "FedAC"], f"{title['four']}, FedAC"), seeds=p.seeds[:1])
+report.figure("fig2", figures.tree(runs["four", "FedAC"], f"{title['four']}, FedAC"), seeds=p.seeds[:1])
 
 # %% [markdown]
 # ## Figure 3: IID clients
@@ -165,7 +165,7 @@ report.figure("fig2", splits.tree(runs["four", "FedAC"], f"{title['four']}, FedA
 # %%
 def draw(name, case, names, metric, seeds=p.seeds):
     caption = None if name in paper.figures else f"{title[case].capitalize()}: {metric}"
-    report.figure(name, splits.curves({m: runs[case, m] for m in names}, metric, title[case]), caption, seeds)
+    report.figure(name, figures.curves({m: runs[case, m] for m in names}, metric, title[case]), caption, seeds)
 
 
 sides = (("a", "accuracy"), ("b", "loss"))
@@ -206,7 +206,7 @@ draw("fig-extra-3clusters", "three", [*methods], "accuracy", few)
 # the same). A run that never splits has its number of rounds in *first split*. A message is one model, down or up.
 
 # %%
-scores = {(c, m): splits.summary(runs[c, m]) for c in cases for m in methods}
+scores = {(c, m): readings.course(runs[c, m]) for c in cases for m in methods}
 kinds = {"final accuracy": 3, "wobble": 3, "loss wobble": 3, "ARI": 2, "first split": 1, "splits": 1}
 kinds |= {"extra trainings": 0, "messages": 0, "MB": 0}
 rows = [[title[c], m, *(fc.report.spread(s[k], d) for k, d in kinds.items())] for (c, m), s in scores.items()]
@@ -221,11 +221,11 @@ report.table("table-extra-results", pd.DataFrame(rows, columns=["", "method", *k
 # would first split, for any $\alpha$ and $\beta$.
 
 # %%
-watched = {c: splits.conditions(runs[c, "watched"]) for c in cases}
-fig = splits.both({title[c]: watched[c] for c in three}, gates["alpha"], p.beta)
+watched = {c: readings.conditions(runs[c, "watched"]) for c in cases}
+fig = figures.both({title[c]: watched[c] for c in three}, gates["alpha"], p.beta)
 caption = f"Both conditions in runs that never split, seed {p.seeds[0]}; they hold below the thick lines"
 report.figure("fig-extra-gates", fig, caption, p.seeds[:1])
-tables = {title[c]: splits.shares(watched[c], gates["alpha"], p.beta, max(2, p.rounds // 20)) for c in three}
+tables = {title[c]: readings.held(watched[c], gates["alpha"], p.beta, max(2, p.rounds // 20)) for c in three}
 tables = pd.concat(tables, names=[""]).reset_index(0)
 report.table("table-extra-gates", tables, "Shares of the watched rounds, all seeds")
 
@@ -243,9 +243,9 @@ report.table("table-extra-gates", tables, "Shares of the watched rounds, all see
 # of which is drawn.
 
 # %%
-seen = splits.draws(runs["two", "watched"])
+seen = readings.drawn(runs["two", "watched"])
 caption = "The angle to the mean, measured and for equal updates; how often a draw can fire"
-report.figure("fig-extra-angle", splits.angles(seen, gates["alpha"], p.participation, p.clients), caption)
+report.figure("fig-extra-angle", figures.angles(seen, gates["alpha"], p.participation, p.clients), caption)
 held = (seen.theta < p.beta).groupby(np.digitize(seen.smaller, (0.35, 0.45))).mean().reindex(range(3)) * 100
 Markdown(
     f"The angle condition held in {held[2]:.0f} % of the even draws, in {held[0]:.0f} % of the lopsided (below 0.35)."
@@ -265,9 +265,9 @@ Markdown(
 # %%
 alphas, betas = (0.05, 0.5, 5, 50, 500), (-0.9, -0.6, -0.3, 0.0, 0.3)
 grid = ran["map"].groupby("algorithm", observed=True)
-ends = {name: plots.by_round(run, "ari").iloc[:, -1].mean() for name, run in grid}
+ends = {name: readings.by_round(run, "ari").iloc[:, -1].mean() for name, run in grid}
 fig, axes = plots.panels(1, 3, height=2.3)
-splits.waits(axes[:2], {title[c]: watched[c] for c in ("two", "four")}, alphas, betas, scale)
+figures.waits(axes[:2], {title[c]: watched[c] for c in ("two", "four")}, alphas, betas, scale)
 ari = [[ends[f"{a}, {b}"] for a in some] for b in levels]
 plots.heat(axes[2], ari, levels, some, xlabel="$\\alpha$", form="{:.2f}", vmax=1)
 axes[2].set_title(f"ARI after {p.side_rounds} rounds,\n{title['four']}")
@@ -284,7 +284,7 @@ report.figure("fig-extra-map", fig, f"Sensitivity to both thresholds; ARI: mean 
 # ARI stands beside it, which is 1 at best with two groups, and about a half with four groups in two halves.
 
 # %%
-forced = {(c, what): plots.by_round(part, what) for c, part in ran["forced"].groupby("case") for what in ("kept", "ari")}
+forced = {(c, what): readings.by_round(part, what) for c, part in ran["forced"].groupby("case") for what in ("kept", "ari")}
 drawn = {what: {title[c]: forced[c, what] for c in ("two", "four")} for what in ("kept", "ari")}
 fig = plots.curves(drawn, "", x="round of the forced split", height=2.3, sharey=True)
 fig.axes[0].set_ylim(0, 1.05)
@@ -301,7 +301,7 @@ names = {(c, m, k): f"{c}_{m.lower()}_{k.replace(' ', '_')}" for (c, m), s in sc
 measures = {name: scores[c, m][k] for (c, m, k), name in names.items()}
 for case, m in ((case, m) for case in ("two", "four") for m in ("FedAvg", "FedAC")):
     since, kept = scores[case, "FedAC"]["last split"] + 5, forced[case, "kept"]
-    measures[f"{case}_{m.lower()}_calm"] = splits.restless(plots.by_round(runs[case, m]), since)
+    measures[f"{case}_{m.lower()}_calm"] = readings.restless(readings.by_round(runs[case, m]), since)
     measures |= {f"{case}_kept_first": kept.iloc[:, 0], f"{case}_kept_late": kept.iloc[:, -1]}
 verdicts = report.judge(pd.DataFrame(measures))
 
@@ -355,7 +355,7 @@ Markdown(
 # %%
 tried = {f"{m}, as above": runs["four", m].query("round < @p.side_rounds and seed in @few") for m in methods}
 tried |= dict(iter(ran["readings"].groupby("algorithm", observed=True)))
-frames = {(n, k): plots.by_round(run, k) for n, run in tried.items() for k in ("accuracy", "ari", "clusters")}
+frames = {(n, k): readings.by_round(run, k) for n, run in tried.items() for k in ("accuracy", "ari", "clusters")}
 ends = pd.DataFrame({key: frame.iloc[:, -3:].mean(axis=1) for key, frame in frames.items()})
 report.summary("table-extra-readings", ends, f"Four clusters after {p.side_rounds} rounds (mean of the last three)", 2)
 
@@ -365,7 +365,7 @@ report.summary("table-extra-readings", ends, f"Four clusters after {p.side_round
 # Both quantities in the first rounds at the paper's whole local training, beside those of this tier.
 
 # %%
-sizes = {title[c]: splits.beside(splits.conditions(part), watched[c], ("all steps", "here")) for c, part in ran["whole"].groupby("case")}
+sizes = {title[c]: readings.compared(readings.conditions(part), watched[c], ("all steps", "here")) for c, part in ran["whole"].groupby("case")}
 caption = f"Both conditions in the first rounds; they hold below alpha {gates['alpha']:g} and beta {p.beta:g}"
 report.table("table-extra-size", pd.concat(sizes, names=[""]).reset_index(0), caption)
 

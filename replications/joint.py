@@ -41,6 +41,7 @@ from IPython.display import Markdown
 import fedclust as fc
 from fedclust import studies
 from fedclust.report import Report, plots, spread
+from fedclust.report.drawings import joint as figures
 
 paper, p = fc.papers.start("joint", globals())
 report = Report(paper, p)
@@ -153,7 +154,7 @@ toy["partition"]["devices"] = 2 * p.clusters
 report.uses(toy)
 fed = studies.federation(toy, p.seeds[0])
 joint = studies.method(toy, studies.network(toy, fed))
-report.figure("fig1", plots.choices(joint, fed, p.seeds[0], p.shown), seeds=p.seeds[:1])
+report.figure("fig1", figures.choices(joint, fed, p.seeds[0], p.shown), seeds=p.seeds[:1])
 
 # %% [markdown]
 # ### Figure 2: who holds what
@@ -225,7 +226,7 @@ goals = {"purity": p.purity_goal, "accuracy": p.accuracy_goal}
 
 
 def lines(record, metric, said=""):
-    return plots.race(record, metric, "IFCA", [*names.values()], goal=goals.get(metric), named=named, printed=said)
+    return figures.race(record, metric, "IFCA", [*names.values()], goal=goals.get(metric), named=named, printed=said)
 
 
 report.seeds, main = p.seeds, ran["MLP"]

@@ -176,7 +176,7 @@ ran = report.sweeps(plans)
 # %%
 drawn, pairs, seen = {}, ("same", "different"), ran["fig1"].set_index("algorithm")
 for name, what in (("alone", "parameters"), ("in FedAvg", "parameters"), ("in FedAvg", "updates")):
-    drawn[f"{name}: {what}"] = {f"{pair} labels": plots.by_round(seen.loc[name], f"{what}, {pair}") for pair in pairs}
+    drawn[f"{name}: {what}"] = {f"{pair} labels": fc.readings.by_round(seen.loc[name], f"{what}, {pair}") for pair in pairs}
 report.figure("fig1", plots.curves(drawn, "cosine similarity", height=2.3), data=use["MNIST"][0])
 measures = {f"cosine_lost_{k[:-7]}": f.iloc[:, 0] - f.iloc[:, -1] for k, f in drawn["alone: parameters"].items()}
 
@@ -204,7 +204,7 @@ for letter, dist in zip("abc", skews, strict=True):
 # Lines are means over seeds with a 95 % interval, diamonds are the paper's numbers after 100 rounds.
 
 # %%
-skewed = {at: plots.by_round(part) for at, part in ran["fig3"].groupby(["data", "model", "dist"])}
+skewed = {at: fc.readings.by_round(part) for at, part in ran["fig3"].groupby(["data", "model", "dist"])}
 printed = {(f"{d}, {at[:3]}", at[4:]): value for (d, at), value in paper.printed("table2").items()}
 for letter, (d, m) in zip("abcd", panels, strict=True):
     drawn = {f"{d}, {m}": {dist: skewed[d, m, dist] for dist in skews}}
@@ -226,7 +226,7 @@ report.compare("table2", pd.DataFrame({(d, f"{m} {dist}"): value for (d, m, dist
 # is noise that costs the ARI. Diamonds: the paper's ARI and number of clusters, at the $\xi$ of its caption.
 
 # %%
-found = {at: plots.by_round(part, at[2]) for at, part in ran["alone"].groupby(["data", "model", "metric", "algorithm"])}
+found = {at: fc.readings.by_round(part, at[2]) for at, part in ran["alone"].groupby(["data", "model", "metric", "algorithm"])}
 rows = [(m, *what) for what in (("ari", "ARI"), ("found", "clusters"), ("noise", "noise points")) for m in epochs]
 how = {"rows": 3, "height": 1.5, "sharex": "col", "sharey": "row", "looks": {xi: {"seeds": True} for xi in asked}}
 for name, d, ari in (("fig4", "MNIST", 1.0), ("fig6", "CIFAR-10", 0.86)):
@@ -246,7 +246,7 @@ for name, d, ari in (("fig4", "MNIST", 1.0), ("fig6", "CIFAR-10", 0.86)):
 
 # %%
 runs = ran["both"]
-clustered = {at: plots.by_cluster(part, of="OCFL") for at, part in runs.groupby(["data", "model"])}
+clustered = {at: fc.readings.by_cluster(part, of="OCFL") for at, part in runs.groupby(["data", "model"])}
 for fig, table, d in (("fig5", "table3", "MNIST"), ("fig7", "table4", "CIFAR-10")):
     drawn, looks, ends = {"MLP": {}, "CNN": {}}, {}, {}
     for m, lines in drawn.items():
@@ -291,7 +291,7 @@ for d, m in panels:
     gain = end.loc["OCFL"] - end.loc["FedAvg"]
     measures |= {this + "gain": gain.mean(axis=1), this + "gain_least": gain.min(axis=1)}
     measures |= {f"{this}gap_{a}": end.loc[a].max(axis=1) - end.loc[a].min(axis=1) for a in ("FedAvg", "OCFL")}
-    single, ours = (plots.by_round(run) for _, run in runs[(runs.data == d) & (runs.model == m)].groupby("algorithm"))
+    single, ours = (fc.readings.by_round(run) for _, run in runs[(runs.data == d) & (runs.model == m)].groupby("algorithm"))
     there = ours.ge(single.iloc[:, -1], axis=0)
     measures[this + "needed"] = ((there.idxmax(axis=1) + 1) / p.rounds_ocfl).where(there.any(axis=1), 1.0)
 

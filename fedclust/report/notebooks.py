@@ -70,7 +70,9 @@ def tidy(notebook: NotebookNode) -> NotebookNode:
         cell.metadata = {"tags": tags} if tags else {}
         if tags == ["injected-parameters"]:  # how many workers there are changes no number
             lines = cell.source.splitlines()
-            cell.source = "\n".join(line for line in lines if not re.match(r"(jobs|backend) = ", line))
+            cell.source = "\n".join(
+                line for line in lines if not re.match(r"(jobs|backend) = ", line)
+            )
         name = hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:8]
         seen[name] = seen.get(name, 0) + 1
         cell.id = name if seen[name] == 1 else f"{name}-{seen[name]}"
@@ -97,7 +99,9 @@ def plain(output: NotebookNode) -> NotebookNode:
     for part in (output, output.get("data", {})):
         for kind, content in part.items():
             if isinstance(content, str) and not kind.startswith("image/"):
-                part[kind] = re.sub(r"\bat 0x[0-9a-f]+", "at 0x0", content.replace(f"{root()}{os.sep}", ""))
+                part[kind] = re.sub(
+                    r"\bat 0x[0-9a-f]+", "at 0x0", content.replace(f"{root()}{os.sep}", "")
+                )
     return output
 
 
@@ -111,10 +115,14 @@ def execute(key: str, parameters: dict[str, Any], out: Path, say: Callable[[str]
     good, failed = out / f"{key}.ipynb", out / f"{key}.failed.ipynb"
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fedclust-", ignore_cleanup_errors=True) as scratch:
-        given, made, progress = (Path(scratch) / name for name in ("given.ipynb", "made.ipynb", "progress"))
+        given, made, progress = (
+            Path(scratch) / name for name in ("given.ipynb", "made.ipynb", "progress")
+        )
         given.write_text(text(notebook), encoding="utf-8")
         progress.touch()
-        error = in_background(lambda: papermill(given, made, parameters, progress), teller(progress, say))
+        error = in_background(
+            lambda: papermill(given, made, parameters, progress), teller(progress, say)
+        )
         done = nbformat.read(made, as_version=4) if made.exists() else notebook
         for warning in dict.fromkeys(warnings(done)):
             say(warning)
@@ -128,7 +136,10 @@ def execute(key: str, parameters: dict[str, Any], out: Path, say: Callable[[str]
 
 def story(error: BaseException) -> str:
     """Which cell, which error; of a long one the beginning and the end."""
-    name, value = getattr(error, "ename", type(error).__name__), getattr(error, "evalue", str(error))
+    name, value = (
+        getattr(error, "ename", type(error).__name__),
+        getattr(error, "evalue", str(error)),
+    )
     lines = value.strip().splitlines()
     if len(lines) > 2 * SHOWN:
         lines = [*lines[:SHOWN], "  [...]", *lines[-SHOWN:]]
@@ -149,10 +160,16 @@ def papermill(given: Path, made: Path, parameters: dict[str, Any], progress: Pat
     argv = [sys.executable, "-c", start, "--log-level=CRITICAL", "-f", "{connection_file}"]
 
     class ThisPython(AsyncKernelManager):
-        kernel_spec = KernelSpec(argv=argv, language="python", env={"FEDCLUST_PROGRESS": str(progress)})
+        kernel_spec = KernelSpec(
+            argv=argv, language="python", env={"FEDCLUST_PROGRESS": str(progress)}
+        )
 
-    logging.getLogger("papermill").setLevel(logging.ERROR)  # the notebook itself says what is wrong with a parameter
-    leave = Config(KernelManager={"shutdown_wait_time": 0.2})  # seconds; else the kernel takes 2.5 to end its workers
+    logging.getLogger("papermill").setLevel(
+        logging.ERROR
+    )  # the notebook itself says what is wrong with a parameter
+    leave = Config(
+        KernelManager={"shutdown_wait_time": 0.2}
+    )  # seconds; else the kernel takes 2.5 to end its workers
     options: Any = {"progress_bar": False, "request_save_on_cell_execute": False, "config": leave}
     # Not papermill's own `cwd`: that is this process's, and other notebooks may run in it.
     where = {"kernel_manager_class": ThisPython, "resources": {"metadata": {"path": str(root())}}}
@@ -190,7 +207,9 @@ def end_all() -> None:
     ending.set()
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            if not any("resource_tracker" in word for word in child.cmdline()):  # ends by itself, when all is tidied up
+            if not any(
+                "resource_tracker" in word for word in child.cmdline()
+            ):  # ends by itself, when all is tidied up
                 child.send_signal(signal.SIGKILL)
 
 

@@ -21,9 +21,20 @@ from fedclust.paths import root
 
 TIERS = ("smoke", "quick", "paper")
 SOURCES = ("paper", "author-code", "likely-base", "assumed", "spec")
-VERDICTS = ("not reproduced", "inconclusive", "direction", "reproduced")  # from weak to strong; "untested" stands apart
+VERDICTS = (
+    "not reproduced",
+    "inconclusive",
+    "direction",
+    "reproduced",
+)  # from weak to strong; "untested" stands apart
 BOUNDS = ("above", "below", "at_least", "at_most")
-RUN = {"tier": str, "seeds": list, "jobs": int, "backend": str, "device": str}  # how a notebook runs, in every paper
+RUN = {
+    "tier": str,
+    "seeds": list,
+    "jobs": int,
+    "backend": str,
+    "device": str,
+}  # how a notebook runs, in every paper
 KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, allowed beside)
     "": ({"key", "paper", "setting", "figure", "claim"}, {"data", "table"}),
     "paper": ({"title", "authors", "venue", "year", "claim"}, {"doi", "url", "code", "hours"}),
@@ -60,16 +71,29 @@ class Paper:
     def printed(self, table: str) -> dict[tuple[str, str], Any]:
         """A table's cells by (row, column)."""
         entry = self.tables[table]
-        return {(row[0], c): v for row in entry["rows"] for c, v in zip(entry["columns"], row[1:], strict=True)}
+        return {
+            (row[0], c): v
+            for row in entry["rows"]
+            for c, v in zip(entry["columns"], row[1:], strict=True)
+        }
 
     def settings_table(self, tier: str, device: str = "cpu") -> pd.DataFrame:
         """What was run beside what the paper says, and how each value is known."""
         here = self.at(tier, device)
         rows = [
-            [name, show(s["value"]), show(here[name]), s["source"], s.get("where", ""), s.get("note", "")]
+            [
+                name,
+                show(s["value"]),
+                show(here[name]),
+                s["source"],
+                s.get("where", ""),
+                s.get("note", ""),
+            ]
             for name, s in self.settings.items()
         ]
-        return pd.DataFrame(rows, columns=["setting", "paper size", f"here ({tier})", "source", "where", "note"])
+        return pd.DataFrame(
+            rows, columns=["setting", "paper size", f"here ({tier})", "source", "where", "note"]
+        )
 
 
 @dataclass
@@ -96,7 +120,9 @@ def load(key: str, path: Path | None = None) -> Paper:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise PaperError(f"no paper {key!r}: {path.parent} has {', '.join(keys()) or 'none'}") from None
+        raise PaperError(
+            f"no paper {key!r}: {path.parent} has {', '.join(keys()) or 'none'}"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise PaperError(f"{path.name}: {error}") from error
     return check(content, path.name)
@@ -111,18 +137,26 @@ def check(content: dict[str, Any], file: str) -> Paper:
             raise PaperError(f"{file}: {where}: {', '.join(sorted(missing))} missing")
         if unknown := entry.keys() - needed - beside:
             known = ", ".join(sorted(needed | beside))
-            raise PaperError(f"{file}: {where}: unknown {', '.join(sorted(unknown))}; known: {known}")
+            raise PaperError(
+                f"{file}: {where}: unknown {', '.join(sorted(unknown))}; known: {known}"
+            )
 
-    def many(section: str, name: str, source: dict[str, Any], where: str = "") -> dict[str, dict[str, Any]]:
+    def many(
+        section: str, name: str, source: dict[str, Any], where: str = ""
+    ) -> dict[str, dict[str, Any]]:
         entries = source.get(section, [])
         if not isinstance(entries, list):
             raise PaperError(f"{file}: {where}{section}: write [[{section}]], one block each")
         found: dict[str, dict[str, Any]] = {}
         for number, entry in enumerate(entries, 1):
-            place = f"{where}{section} {entry.get(name, number) if isinstance(entry, dict) else number}"
+            place = (
+                f"{where}{section} {entry.get(name, number) if isinstance(entry, dict) else number}"
+            )
             need(section, entry, place)
             if not isinstance(entry[name], str) or entry[name] in found:
-                raise PaperError(f"{file}: {place}: {name} must be a text that stands once, not {entry[name]!r}")
+                raise PaperError(
+                    f"{file}: {place}: {name} must be a text that stands once, not {entry[name]!r}"
+                )
             found[entry[name]] = entry
         return found
 
@@ -131,24 +165,40 @@ def check(content: dict[str, Any], file: str) -> Paper:
     settings = many("setting", "name", content)
     for name, s in settings.items():
         if s["source"] not in SOURCES:
-            raise PaperError(f"{file}: setting {name}: source {s['source']!r} must be one of {', '.join(SOURCES)}")
+            raise PaperError(
+                f"{file}: setting {name}: source {s['source']!r} must be one of {', '.join(SOURCES)}"
+            )
         for tier in ("value", *TIERS, "cpu"):
             if tier in s:
                 fits(s, s[tier], f"{file}: setting {name}: {tier}")
-    tables, figures, claims = many("table", "id", content), many("figure", "id", content), many("claim", "id", content)
+    tables, figures, claims = (
+        many("table", "id", content),
+        many("figure", "id", content),
+        many("claim", "id", content),
+    )
     for name, table in tables.items():
-        if not all(isinstance(row, list) and len(row) == len(table["columns"]) + 1 for row in table["rows"]):
-            raise PaperError(f"{file}: table {name}: each row is its name and {len(table['columns'])} cells")
+        if not all(
+            isinstance(row, list) and len(row) == len(table["columns"]) + 1 for row in table["rows"]
+        ):
+            raise PaperError(
+                f"{file}: table {name}: each row is its name and {len(table['columns'])} cells"
+            )
     for name, claim in claims.items():
         if not isinstance(claim["test"], list):
             raise PaperError(f"{file}: claim {name}: write [[claim.test]], one block each")
         for test in claim["test"]:
             need("test", test, f"claim {name}: test")
             if sum(bound in test for bound in BOUNDS) != 1:
-                raise PaperError(f"{file}: claim {name}: {test['expr']!r} needs exactly one of {', '.join(BOUNDS)}")
+                raise PaperError(
+                    f"{file}: claim {name}: {test['expr']!r} needs exactly one of {', '.join(BOUNDS)}"
+                )
             for number in (*BOUNDS, "paper", "tolerance"):
-                if number in test and (isinstance(test[number], bool) or not isinstance(test[number], (int, float))):
-                    raise PaperError(f"{file}: claim {name}: {number} = {test[number]!r} must be a number")
+                if number in test and (
+                    isinstance(test[number], bool) or not isinstance(test[number], (int, float))
+                ):
+                    raise PaperError(
+                        f"{file}: claim {name}: {number} = {test[number]!r} must be a number"
+                    )
     return Paper(str(content["key"]), content["paper"], settings, tables, figures, claims)
 
 
@@ -163,11 +213,21 @@ def fits(setting: dict[str, Any], value: Any, where: str) -> Any:
         value = list(range(value))
     kind = list if setting["name"] == "seeds" else kind
     if type(value) is not kind:
-        raise PaperError(f"{where} = {value!r}: must be of type {kind.__name__}, like {setting['value']!r}")
-    if setting["name"] == "seeds" and (not value or {*map(type, value)} != {int} or len({*value}) < len(value)):
-        raise PaperError(f"{where} = {value!r}: must be a number of seeds or a list of different whole numbers")
-    if "allowed" in setting and not all(v in setting["allowed"] for v in (value if kind is list else [value])):
-        raise PaperError(f"{where} = {value!r}: allowed are {', '.join(map(repr, setting['allowed']))}")
+        raise PaperError(
+            f"{where} = {value!r}: must be of type {kind.__name__}, like {setting['value']!r}"
+        )
+    if setting["name"] == "seeds" and (
+        not value or {*map(type, value)} != {int} or len({*value}) < len(value)
+    ):
+        raise PaperError(
+            f"{where} = {value!r}: must be a number of seeds or a list of different whole numbers"
+        )
+    if "allowed" in setting and not all(
+        v in setting["allowed"] for v in (value if kind is list else [value])
+    ):
+        raise PaperError(
+            f"{where} = {value!r}: allowed are {', '.join(map(repr, setting['allowed']))}"
+        )
     if kind in (int, float):
         low, high = setting.get("min", -math.inf), setting.get("max", math.inf)
         if not low <= value <= high:
@@ -203,7 +263,9 @@ def start(key: str, namespace: dict[str, Any]) -> tuple[Paper, Parameters]:
     first = "_fedclust_started" not in namespace
     namespace["_fedclust_started"] = True
     if first and (unknown := given.keys() - allowed):
-        raise PaperError(f"unknown parameter {', '.join(sorted(unknown))}: {key} takes {', '.join(sorted(allowed))}")
+        raise PaperError(
+            f"unknown parameter {', '.join(sorted(unknown))}: {key} takes {', '.join(sorted(allowed))}"
+        )
     tier = given.get("tier", "quick")
     if tier not in TIERS:
         raise PaperError(f"parameter tier = {tier!r}: allowed are {', '.join(TIERS)}")
@@ -212,17 +274,28 @@ def start(key: str, namespace: dict[str, Any]) -> tuple[Paper, Parameters]:
         how[name] = default if given.get(name) is None else given[name]
         if type(how[name]) is not RUN[name] or how["jobs"] < 1:
             kind = RUN[name].__name__
-            raise PaperError(f"parameter {name} = {how[name]!r}: must be of type {kind}, like {default!r}")
+            raise PaperError(
+                f"parameter {name} = {how[name]!r}: must be of type {kind}, like {default!r}"
+            )
     values, changed = paper.at(tier, how["device"]), {}
-    values = {name: fits(s, values[name], f"{key}.toml: setting {name}") for name, s in paper.settings.items()}
+    values = {
+        name: fits(s, values[name], f"{key}.toml: setting {name}")
+        for name, s in paper.settings.items()
+    }
     for name in allowed & paper.settings.keys():
         if given.get(name) is not None:
-            value = fits(paper.settings[name], spelled(given[name], paper.settings[name]), f"parameter {name}")
+            value = fits(
+                paper.settings[name],
+                spelled(given[name], paper.settings[name]),
+                f"parameter {name}",
+            )
             if value != values[name] and name not in RUN:
                 changed[name] = value
             values[name] = value
     if how["backend"] not in BACKENDS:
-        raise PaperError(f"parameter backend = {how['backend']!r}: allowed are {', '.join(BACKENDS)}")
+        raise PaperError(
+            f"parameter backend = {how['backend']!r}: allowed are {', '.join(BACKENDS)}"
+        )
     values |= how
     return paper, Parameters(values, changed)
 
@@ -254,7 +327,9 @@ def judge_test(test: dict[str, Any], measures: pd.DataFrame) -> dict[str, Any]:
         samples = np.broadcast_to(np.asarray(value, dtype=float), len(measures))
     except Exception as error:
         have = ", ".join(map(str, measures))
-        raise PaperError(f"test {test['expr']!r} cannot be computed ({error}); measures: {have}") from error
+        raise PaperError(
+            f"test {test['expr']!r} cannot be computed ({error}); measures: {have}"
+        ) from error
     mean, low, high = interval(samples)
     bound = next(b for b in BOUNDS if b in test)
     limit = float(test[bound])
@@ -268,7 +343,9 @@ def judge_test(test: dict[str, Any], measures: pd.DataFrame) -> dict[str, Any]:
     elif mean_ > limit_ or (not strict and mean_ >= limit_):
         verdict = "reproduced" if not strict or low_ > limit_ else "inconclusive"
     else:
-        verdict = "not reproduced" if high_ < limit_ or (strict and low_ == high_) else "inconclusive"
+        verdict = (
+            "not reproduced" if high_ < limit_ or (strict and low_ == high_) else "inconclusive"
+        )
     tolerance = test.get("tolerance", math.inf) + 1e-9  # 1.00 is within 0.05 of 0.95
     if verdict == "reproduced" and "paper" in test and abs(mean - test["paper"]) > tolerance:
         verdict = "direction"
@@ -279,16 +356,22 @@ def judge_test(test: dict[str, Any], measures: pd.DataFrame) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def judge(paper: Paper, measures: pd.DataFrame, untested: dict[str, str] | None = None) -> list[dict[str, Any]]:
+def judge(
+    paper: Paper, measures: pd.DataFrame, untested: dict[str, str] | None = None
+) -> list[dict[str, Any]]:
     """Every claim with its verdict and one sentence why."""
     untested = untested or {}
     if strange := untested.keys() - paper.claims.keys():
-        raise PaperError(f"untested names {', '.join(sorted(strange))}: {paper.key} claims {', '.join(paper.claims)}")
+        raise PaperError(
+            f"untested names {', '.join(sorted(strange))}: {paper.key} claims {', '.join(paper.claims)}"
+        )
     found = []
     for claim in paper.claims.values():
         entry = {name: claim[name] for name in ("id", "text", "where")}
         if claim["id"] in untested:
-            found.append({**entry, "verdict": "untested", "why": untested[claim["id"]], "tests": []})
+            found.append(
+                {**entry, "verdict": "untested", "why": untested[claim["id"]], "tests": []}
+            )
             continue
         tests = [judge_test(test, measures) for test in claim["test"]]
         verdict = min((t["verdict"] for t in tests), key=VERDICTS.index)

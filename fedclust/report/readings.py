@@ -1,8 +1,36 @@
 """Readings of a record: what tables and claims make of its rows."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from sklearn.metrics import adjusted_rand_score
+
+
+def by_round(record: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
+    """The metric's mean over clients: one row per seed, one column per round."""
+    rows = record[record["metric"] == metric]
+    return rows.pivot_table(
+        index="seed", columns="round", values="value", aggfunc="mean", observed=True
+    )
+
+
+def by_cluster(record: pd.DataFrame, of: str) -> tuple[pd.Series, pd.DataFrame]:
+    """All algorithms' accuracy on the clients of the clusters that the algorithm `of` ends with.
+
+    Indexed by algorithm, cluster, seed and round; clusters are numbered from 1 by `of`'s last
+    accuracy, seed by seed, the best first. The second table has each client's cluster and group.
+    """
+    scores = record[(record.metric == "accuracy") & (record.client >= 0)]
+    end = scores[(scores["round"] == scores["round"].max()) & (scores.algorithm == of)]
+    last = end.groupby(["seed", "cluster"]).value.mean()
+    order = last.groupby("seed").rank(ascending=False, method="first").astype(int)
+    members = end.join(order.rename("place"), on=["seed", "cluster"])
+    members = members.set_index(["seed", "client"])[["place", "group"]]
+    members = members.rename(columns={"place": "cluster"})
+    scores = scores.drop(columns=["cluster", "group"]).join(members, on=["seed", "client"])
+    keys = ["algorithm", "cluster", "seed", "round"]
+    return scores.groupby(keys, observed=True).value.mean(), members
 
 
 def over_clients(record: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
@@ -16,7 +44,7 @@ def over_clients(record: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame
 
 
 def final_and_average(record: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
-    """Mean and deviation over clients, in the last round and averaged over training (DCFL's tables).
+    """Mean and deviation over clients, in the last round and averaged over training (as in DCFL).
 
     One row per seed; columns (algorithm, "final mean" | "final std" | "average mean" |
     "average std").
@@ -94,7 +122,7 @@ def regrouped(record: pd.DataFrame) -> pd.DataFrame:
 
 
 def smoothed(frame: pd.DataFrame, s: float, scale: float = 1000.0) -> pd.DataFrame:
-    """Time-weighted exponential moving average along the columns (rounds), without bias to the start.
+    """Time-weighted exponential moving average along the columns (rounds), unbiased at the start.
 
     From column to column old values lose weight by w = min(sqrt(s), 0.999) to the power of the step
     as a share of the whole axis times `scale`, the width of the picture. CAFA's fig. 6 and public
@@ -109,3 +137,90 @@ def smoothed(frame: pd.DataFrame, s: float, scale: float = 1000.0) -> pd.DataFra
         weight = weight * decay + 1
         found.append(total / weight)
     return pd.concat(found, axis=1, keys=frame.columns)
+
+
+# --- FedAC: runs whose clusters are split ---------------------------------------------------------
+
+Conditions = dict[str, pd.DataFrame]  # "dloss" and "theta": one row per seed, one column per round
+
+
+def wobble(frame: pd.DataFrame) -> pd.Series:
+    """Standard deviation around the straight line through the last quarter of the rounds."""
+    tail = frame.iloc[:, -max(4, frame.shape[1] // 4) :]
+    trend = [np.polyval(np.polyfit(tail.columns, y, 1), tail.columns) for y in tail.to_numpy()]
+    return (tail - np.stack(trend)).std(axis=1, ddof=0)
+
+
+def restless(frame: pd.DataFrame, since: pd.Series) -> pd.Series:
+    """Mean change from round to round after the round `since`, per seed."""
+    change = frame.diff(axis=1).abs()
+    later = change.columns.to_numpy() > since.reindex(frame.index).to_numpy()[:, None]
+    return change.where(later).mean(axis=1)
+
+
+def course(record: pd.DataFrame) -> pd.DataFrame:
+    """How the runs of one algorithm went: one row per seed.
+
+    A run that never splits has its number of rounds as `first split`, and -1 as `last split`.
+    """
+    accuracy, server = by_round(record), record[record.client == -1]
+    sums = server.groupby(["seed", "metric"], observed=True).value.sum().unstack()
+    split = by_round(record, "splits").reindex_like(accuracy).fillna(0) > 0
+    rounds = accuracy.shape[1]
+    columns = {
+        "final accuracy": accuracy.iloc[:, -max(1, rounds // 10) :].mean(axis=1),
+        "wobble": wobble(accuracy),
+        "loss wobble": wobble(by_round(record, "loss")),
+        "ARI": by_round(record, "ari").iloc[:, -1],
+        "clusters": by_round(record, "clusters").iloc[:, -1],
+        "first split": split.idxmax(axis=1).where(split.any(axis=1), rounds),
+        "last split": split.T[::-1].idxmax().where(split.any(axis=1), -1),
+        "splits": sums.get("splits", 0 * sums.up),
+        "extra trainings": sums.extra,
+        "messages": sums.up + sums.down,
+        "MB": sums.bytes / 1e6,
+    }
+    return pd.DataFrame(columns)
+
+
+def conditions(record: pd.DataFrame) -> Conditions:
+    """What FedAC compares with its thresholds, in runs with one cluster."""
+    return {what: by_round(record, what) for what in ("dloss", "theta")}
+
+
+def first_split(seen: Conditions, alpha: float, beta: float) -> pd.Series:
+    """Rounds until FedAC would split for the first time, per seed; infinite if it never does.
+
+    `seen` is from runs that never split: until its first split any run with FedAC is the same.
+    """
+    holds = (seen["dloss"] < alpha) & (seen["theta"] < beta)
+    return (holds.idxmax(axis=1) + 1.0).where(holds.any(axis=1), np.inf)
+
+
+def compared(one: Conditions, other: Conditions, names: Sequence[str]) -> pd.DataFrame:
+    """Both conditions of two runs by round, means over the seeds that both have."""
+    rounds, seeds = one["theta"].columns, one["theta"].index
+    runs = dict(zip(names, (one, other), strict=True))
+    shown = {f"{w}, {n}": run[w].loc[seeds, rounds].mean() for w in one for n, run in runs.items()}
+    return pd.DataFrame(shown).rename_axis("round").reset_index()
+
+
+def drawn(record: pd.DataFrame) -> pd.DataFrame:
+    """Both conditions of every round, and the share of the smaller of two groups in its draw."""
+    trained = record[(record.metric == "trained") & (record.value == 1)]
+    share = trained.groupby(["seed", "round"]).group.mean()
+    shown = {what: frame.stack() for what, frame in conditions(record).items()}
+    return pd.DataFrame({"smaller": np.minimum(share, 1 - share)} | shown).reset_index()
+
+
+def held(seen: Conditions, alpha: float, beta: float, begin: int) -> pd.DataFrame:
+    """How often each condition held in the first `begin` rounds and later; the rarer decides."""
+    still, apart = (seen["dloss"] < alpha).to_numpy(), (seen["theta"] < beta).to_numpy()
+    rows = []
+    for name, part in ((f"first {begin}", slice(begin)), ("later", slice(begin, None))):
+        a, b = still[:, part], apart[:, part]
+        rarer = "loss" if a.mean() < b.mean() else "angle"
+        rarer = "neither" if a.mean() == b.mean() else rarer
+        rows.append([name, *(f"{100 * v.mean():.0f} %" for v in (a, b, a & b)), rarer])
+    columns = ["rounds", "loss condition holds", "angle condition holds", "both", "decides"]
+    return pd.DataFrame(rows, columns=columns)

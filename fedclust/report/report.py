@@ -36,20 +36,28 @@ class Report:
         self.made: set[str] = set()
         self.seeds: list[int] = p.seeds  # of what comes next, for the footers
         self.data: dict[str, dict[str, Any]] = {}
-        self.runs: dict[str, dict[str, Any]] = {}  # by identity: a trial that serves twice counts once
+        self.runs: dict[
+            str, dict[str, Any]
+        ] = {}  # by identity: a trial that serves twice counts once
         self.verdicts: list[dict[str, Any]] = []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write(self.folder / ".writable", Path.touch)
             (self.folder / ".writable").unlink()
         except OSError as error:
-            raise OSError(f"nothing can be written to {self.folder} ({error}): set FEDCLUST_FIGURES") from error
+            raise OSError(
+                f"nothing can be written to {self.folder} ({error}): set FEDCLUST_FIGURES"
+            ) from error
 
     def uses(self, settings: dict[str, Any]) -> None:
         """Data that something is made from; `sweep` says it of its trials by itself."""
         if "data" in settings:
             data = studies.dataset(settings)
-            self.data[data.name] = {"source": data.source, "sha256": data.sha256, "stand_in": data.stand_in}
+            self.data[data.name] = {
+                "source": data.source,
+                "sha256": data.sha256,
+                "stand_in": data.stand_in,
+            }
 
     def sweep(self, trials: list[Trial]) -> pd.DataFrame:
         """The trials' records; where each came from, and on which data, is kept for `run.json` and the footers."""
@@ -75,25 +83,40 @@ class Report:
 
     def of(self, seeds: list[int], data: str | None = None) -> str:
         known = sorted(self.data.items())
-        shown = [(name, facts) for name, facts in known if data in (name, facts["stand_in"])] if data else known
+        shown = (
+            [(name, facts) for name, facts in known if data in (name, facts["stand_in"])]
+            if data
+            else known
+        )
         names = [
             f"{name} (STAND-IN for {facts['stand_in']})" if facts["stand_in"] else name
             for name, facts in shown or known
         ]
-        changed = [f"{name} = {papers.show(value)}" for name, value in sorted(self.p.changed.items())]
+        changed = [
+            f"{name} = {papers.show(value)}" for name, value in sorted(self.p.changed.items())
+        ]
         count = [f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"] * bool(seeds)
-        return " · ".join([self.paper.key, f"tier {self.p.tier}", *count, ", ".join(names) or "no data", *changed])
+        return " · ".join(
+            [self.paper.key, f"tier {self.p.tier}", *count, ", ".join(names) or "no data", *changed]
+        )
 
     def listed(self, name: str, entries: dict[str, dict[str, Any]], extra: str) -> dict[str, Any]:
         """What the paper's file says of a figure or table; ours are named so that nobody takes them for the paper's."""
         if name not in entries and not name.startswith(extra):
             known = ", ".join(entries)
             file = f"papers/{self.paper.key}.toml"
-            raise ValueError(f"{name!r}: {file} has {known}; what is not there is named {extra}-...")
+            raise ValueError(
+                f"{name!r}: {file} has {known}; what is not there is named {extra}-..."
+            )
         return entries.get(name, {})
 
     def figure(
-        self, name: str, fig: Any, caption: str | None = None, seeds: list[int] | None = None, data: str | None = None
+        self,
+        name: str,
+        fig: Any,
+        caption: str | None = None,
+        seeds: list[int] | None = None,
+        data: str | None = None,
     ) -> None:
         """Save as SVG and PNG with a footer that says tier, seeds and data; show it with its caption.
 
@@ -109,7 +132,9 @@ class Report:
         plt.close(fig)
         self.made.add(name)
         png = (self.folder / f"{name}.png").read_bytes()
-        width = int.from_bytes(png[16:20], "big") * 3 // 4  # all figures at one scale, letters as large as the text's
+        width = (
+            int.from_bytes(png[16:20], "big") * 3 // 4
+        )  # all figures at one scale, letters as large as the text's
         caption = caption or known["caption"]
         display(Image(data=png, format="png", width=width, alt=caption))
         display(Markdown(f"*{name}. {caption}*"))
@@ -121,7 +146,10 @@ class Report:
         known = self.listed(name, self.paper.tables, "table-extra")
         text = f"{markdown(frame)}\n\n*{name}. {caption or known['caption']}*\n"
         write(self.folder / f"{name}.csv", lambda path: frame.to_csv(path, index=False))
-        write(self.folder / f"{name}.md", lambda path: path.write_text(f"{text}\n{self.source}\n", encoding="utf-8"))
+        write(
+            self.folder / f"{name}.md",
+            lambda path: path.write_text(f"{text}\n{self.source}\n", encoding="utf-8"),
+        )
         self.made.add(name)
         display(Markdown(text))
 
@@ -134,14 +162,22 @@ class Report:
         """Models by (kind, column), layer by layer with their numbers of parameters; in brackets what is printed."""
         printed, cells = self.paper.printed(name), {}
         for (kind, column), model in nets.items():
-            cells[f"{kind} input", column] = " x ".join(map(str, model.shape[model.shape[0] == 1 :]))
-            cells |= {(f"{kind} {row}", column): f"{text}: {n:,}" if n else text for row, text, n in layers(model)}
+            cells[f"{kind} input", column] = " x ".join(
+                map(str, model.shape[model.shape[0] == 1 :])
+            )
+            cells |= {
+                (f"{kind} {row}", column): f"{text}: {n:,}" if n else text
+                for row, text, n in layers(model)
+            }
             cells[f"{kind} parameters", column] = f"{model.parameters:,}"
         columns = self.paper.tables[name]["columns"]
         known = [*dict.fromkeys(row for row, _ in printed)]
         rows = [row for kind in dict.fromkeys(kind for kind, _ in nets)
                 for row in [*(row for row in known if row.startswith(kind)), f"{kind} parameters"]]  # fmt: skip
-        said = [[f"{cells.get((r, c), '/')} [{printed.get((r, c), 'not printed')}]" for c in columns] for r in rows]
+        said = [
+            [f"{cells.get((r, c), '/')} [{printed.get((r, c), 'not printed')}]" for c in columns]
+            for r in rows
+        ]
         self.table(name, pd.DataFrame(said, rows, columns).rename_axis("").reset_index())
 
     def compare(self, name: str, samples: pd.DataFrame) -> None:
@@ -151,9 +187,13 @@ class Report:
         """
         table = self.paper.tables[name]
         cells = (zip(table["columns"], row[1:], strict=True) for row in table["rows"])
-        printed = {(row[0], c): v for row, line in zip(table["rows"], cells, strict=True) for c, v in line}
+        printed = {
+            (row[0], c): v for row, line in zip(table["rows"], cells, strict=True) for c, v in line
+        }
         rows = [row[0] for row in table["rows"]]
-        rows += [row for row in dict.fromkeys(samples.columns.get_level_values(0)) if row not in rows]
+        rows += [
+            row for row in dict.fromkeys(samples.columns.get_level_values(0)) if row not in rows
+        ]
         lines = []
         for row in rows:
             for column in table["columns"]:
@@ -170,16 +210,25 @@ class Report:
 
     def summary(self, name: str, samples: pd.DataFrame, caption: str, digits: int = 3) -> None:
         """Mean and 95 % interval: `samples` has a row per seed and columns (row, column) of the table."""
-        cells = pd.Series({key: spread(samples[key], digits) for key in samples}).unstack(sort=False)
+        cells = pd.Series({key: spread(samples[key], digits) for key in samples}).unstack(
+            sort=False
+        )
         self.table(name, cells.rename_axis("").reset_index(), caption)
 
     def judge(
-        self, measures: pd.DataFrame, untested: dict[str, str] | None = None, remarks: dict[str, str] | None = None
+        self,
+        measures: pd.DataFrame,
+        untested: dict[str, str] | None = None,
+        remarks: dict[str, str] | None = None,
     ) -> pd.DataFrame:
         """Every claim with its verdict; `verdicts.json` is written. A claim's remark goes wherever its verdict goes."""
         from IPython.display import Markdown, display
 
-        stand_ins = [f"{name} for {facts['stand_in']}" for name, facts in self.data.items() if facts["stand_in"]]
+        stand_ins = [
+            f"{name} for {facts['stand_in']}"
+            for name, facts in self.data.items()
+            if facts["stand_in"]
+        ]
         self.verdicts = papers.judge(self.paper, measures, untested)
         for claim in self.verdicts:
             if claim["id"] in (remarks or {}):
@@ -191,7 +240,9 @@ class Report:
             "data": sorted(self.data), "stand_in": stand_ins, "claims": self.verdicts,
         }  # fmt: skip
         self.json("verdicts.json", content)
-        rows = [[c["id"], c["text"], c["where"], f"**{c['verdict']}**", c["why"]] for c in self.verdicts]
+        rows = [
+            [c["id"], c["text"], c["where"], f"**{c['verdict']}**", c["why"]] for c in self.verdicts
+        ]
         table = pd.DataFrame(rows, columns=["claim", "what", "where", "verdict", "why"])
         display(Markdown(markdown(table)))
         return table
@@ -207,7 +258,9 @@ class Report:
 
     def close(self) -> None:
         """Write `run.json`; fail if a table, figure or verdict of the paper was not made."""
-        wanted = {n for n, e in (self.paper.figures | self.paper.tables).items() if not e.get("extra")}
+        wanted = {
+            n for n, e in (self.paper.figures | self.paper.tables).items() if not e.get("extra")
+        }
         missing = sorted(wanted - self.made) + ([] if self.verdicts else ["verdicts"])
         ship = os.environ.get("FEDCLUST_SHIPPED") == "write"
         if ship:
@@ -227,7 +280,9 @@ class Report:
         self.json("run.json", about)
         if missing:
             key = self.paper.key
-            raise RuntimeError(f"{key}: {', '.join(missing)} not made, though papers/{key}.toml lists them")
+            raise RuntimeError(
+                f"{key}: {', '.join(missing)} not made, though papers/{key}.toml lists them"
+            )
 
     def ship(self) -> None:
         """Put the records beside the figures, so that others can redraw them without training."""
@@ -236,7 +291,10 @@ class Report:
         for name, record in wanted.items():
             for suffix in (".parquet", ".json"):
                 content = record.with_suffix(suffix).read_bytes()
-                write(self.shipped / f"{name}{suffix}", lambda path, content=content: path.write_bytes(content))
+                write(
+                    self.shipped / f"{name}{suffix}",
+                    lambda path, content=content: path.write_bytes(content),
+                )
         for old in self.shipped.iterdir():
             if old.stem not in wanted:
                 old.unlink()
@@ -252,17 +310,29 @@ def spread(samples: pd.Series, digits: int = 3) -> str:
     if mean != mean:
         return ""
     exact = low == -float("inf")  # one seed has no interval
-    return f"{mean:.{digits}f}" + (" (1 seed)" if exact else f" [{low:.{digits}f}, {high:.{digits}f}]")
+    return f"{mean:.{digits}f}" + (
+        " (1 seed)" if exact else f" [{low:.{digits}f}, {high:.{digits}f}]"
+    )
 
 
 def markdown(frame: pd.DataFrame) -> str:
     """A Markdown table; numbers as they are, floats to three places."""
 
     def cell(value: Any) -> str:
-        text = "" if value is None or value != value else f"{value:.3f}" if isinstance(value, float) else str(value)
+        text = (
+            ""
+            if value is None or value != value
+            else f"{value:.3f}"
+            if isinstance(value, float)
+            else str(value)
+        )
         return text.replace("|", "\\|").replace("\n", " ")
 
-    lines = [list(map(str, frame.columns)), ["---"] * frame.shape[1], *frame.to_numpy(dtype=object).tolist()]
+    lines = [
+        list(map(str, frame.columns)),
+        ["---"] * frame.shape[1],
+        *frame.to_numpy(dtype=object).tolist(),
+    ]
     return "\n".join("| " + " | ".join(map(cell, line)) + " |" for line in lines)
 
 
@@ -280,7 +350,9 @@ def commit() -> dict[str, Any]:
 
     def git(*words: str) -> str | None:
         try:
-            done = subprocess.run(["git", *words], cwd=root(), capture_output=True, text=True, timeout=10, check=True)
+            done = subprocess.run(
+                ["git", *words], cwd=root(), capture_output=True, text=True, timeout=10, check=True
+            )
         except (OSError, subprocess.SubprocessError):
             return None
         return done.stdout.strip()

@@ -33,11 +33,15 @@ def mathml(tex: str, display: str = "inline") -> str:
     """An equation that browsers draw by themselves; TeX as it stands where it cannot be turned."""
     from latex2mathml.converter import convert
 
-    plain = tex.replace("{aligned}", "{align*}").replace(r"\arg", r"\mathrm{arg}")  # what the converter does not know
+    plain = tex.replace("{aligned}", "{align*}").replace(
+        r"\arg", r"\mathrm{arg}"
+    )  # what the converter does not know
     plain = re.sub(r"\\operatorname\*?", r"\\mathrm", plain)
     try:
         bar = '<mo stretchy="false"{}>&#x0007C;</mo>'  # bars enclose: no space on either side
-        return convert(plain, display=display).replace(bar.format(""), bar.format(' lspace="0" rspace="0"'))
+        return convert(plain, display=display).replace(
+            bar.format(""), bar.format(' lspace="0" rspace="0"')
+        )
     except Exception:  # the converter fails in many ways
         return f"<code>{html.escape(tex)}</code>"
 
@@ -58,14 +62,21 @@ def exporter() -> Any:
             return mathml(rf"\begin{{{name}}}{body}\end{{{name}}}", "block")
 
     made = HTMLExporter(raw_template=CODE)
-    made.register_filter("markdown2html", lambda text: MarkdownWithMath(renderer=Renderer(escape=False)).render(text))
+    made.register_filter(
+        "markdown2html", lambda text: MarkdownWithMath(renderer=Renderer(escape=False)).render(text)
+    )
     return made
 
 
 def page(title: str, body: str) -> str:
-    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+    )
     head += f"<title>{html.escape(title)}</title><style>{STYLE}</style>"
-    for letters, name in ((200, "longer"), (60, "long")):  # sentences keep their width, the table scrolls
+    for letters, name in (
+        (200, "longer"),
+        (60, "long"),
+    ):  # sentences keep their width, the table scrolls
         body = re.sub(rf"<td>(?=[^<]{{{letters}}})", f'<td class="{name}">', body)
     return f"<!doctype html><html lang=en><head>{head}</head><body>{body}</body></html>\n"
 
@@ -78,11 +89,16 @@ def build(tiers: Sequence[str], base: Path | None = None) -> Path:
     base = base or root()
     out = base / "build" / "site"
     fresh = out.with_name(f"site.{os.getpid()}")
-    convert, parts = exporter(), ["<h1>fedclust: five papers on clustered federated learning, replicated</h1>"]
+    convert, parts = (
+        exporter(),
+        ["<h1>fedclust: five papers on clustered federated learning, replicated</h1>"],
+    )
     for tier in there(base, tiers):
         (fresh / tier).mkdir(parents=True, exist_ok=True)
         board = scoreboard(base, tier, "{tier}/{key}.html")
-        parts.append(f"<h2>Tier {tier}</h2>{MarkdownWithMath(renderer=IPythonRenderer(escape=False)).render(board)}")
+        parts.append(
+            f"<h2>Tier {tier}</h2>{MarkdownWithMath(renderer=IPythonRenderer(escape=False)).render(board)}"
+        )
         for found in verdicts(base, tier):
             key = found["paper"]
             about = papers.load(key, base / "papers" / f"{key}.toml").about
@@ -94,16 +110,24 @@ def build(tiers: Sequence[str], base: Path | None = None) -> Path:
             except Exception as error:  # what is no notebook can fail anywhere
                 shutil.rmtree(fresh)
                 again = f"make it again with make {key} TIER={tier}"
-                raise ValueError(f"{notebook} is no notebook ({type(error).__name__}): {again}") from error
+                raise ValueError(
+                    f"{notebook} is no notebook ({type(error).__name__}): {again}"
+                ) from error
             back = '<footer><a href="../index.html">all papers</a></footer>'
-            (fresh / tier / f"{key}.html").write_text(page(about["title"], body + back), encoding="utf-8")
+            (fresh / tier / f"{key}.html").write_text(
+                page(about["title"], body + back), encoding="utf-8"
+            )
             parts.append(f'<h3><a href="{tier}/{key}.html">{html.escape(about["title"])}</a></h3>')
             parts.append(f"<p>{html.escape(about['claim'])}</p><div class=cards>")
             figures = (base / "figures" / tier / key).glob("fig*.png")
-            for figure in sorted(figures, key=lambda path: ("extra" in path.name, len(path.name), path.name)):
+            for figure in sorted(
+                figures, key=lambda path: ("extra" in path.name, len(path.name), path.name)
+            ):
                 shutil.copy(figure, fresh / tier / f"{key}-{figure.name}")
                 source = f"{tier}/{key}-{figure.name}"
-                parts.append(f'<a href="{source}"><img loading=lazy src="{source}" alt="{key} {figure.stem}"></a>')
+                parts.append(
+                    f'<a href="{source}"><img loading=lazy src="{source}" alt="{key} {figure.stem}"></a>'
+                )
             parts.append("</div>")
     fresh.mkdir(parents=True, exist_ok=True)
     (fresh / "index.html").write_text(page("fedclust", "".join(parts)), encoding="utf-8")

@@ -45,7 +45,7 @@ settings = {
 }
 trials = [fc.Trial(settings | {"method": {"kind": m}}, seed, m) for m in ("FedAvg", "LocalOnly") for seed in p.seeds]
 record = report.sweep(trials)
-curves = {name: fc.plots.by_round(part) for name, part in record.groupby("algorithm", observed=True)}
+curves = {name: fc.readings.by_round(part) for name, part in record.groupby("algorithm", observed=True)}
 
 # %% [markdown]
 # ## Figure 1

@@ -334,7 +334,7 @@ def figure(done: dict[str, Any], table: pd.DataFrame) -> Any:
         )
     axes[1, 1].set(xlabel="clients", ylabel="s per server step of DCFL")
     for ax in axes[1]:
-        plots.legend(ax)
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1.02), borderaxespad=0)
     return fig
 
 

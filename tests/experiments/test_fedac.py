@@ -1,4 +1,4 @@
-"""FedAC's forced splits, and the tree that a run's splits make."""
+"""FedAC's forced splits."""
 
 import pandas as pd
 import pytest
@@ -7,7 +7,6 @@ import torch
 from fedclust.experiments import Trial, alter, studies
 from fedclust.experiments.sweeps import Job, families
 from fedclust.memo import Memo
-from fedclust.report import plots
 from fedclust.simulation import finish
 
 BASE = {
@@ -59,16 +58,3 @@ def test_what_can_share_goes_together_and_the_longest_federation_first():
     alone = Trial(BASE | {"method": {"kind": "LocalOnly"}}, 0)
     jobs = [Job(trial, None, "new", None) for trial in (few, alone, *usual)]
     assert [[job.trial for job in family] for family in families(jobs)] == [[alone], usual, [few]]
-
-
-def test_the_tree_shows_each_cluster_with_its_clients():
-    run = studies.train(BASE | {"method": {"kind": "FedAC", "fraction": 1.0, "alpha": torch.inf, "beta": 0.5}}, seed=0)
-    _, ax = plots.panels()
-    plots.lineage(ax, run)
-    labels = [tick.get_text() for tick in ax.get_yticklabels()]
-    last = run[(run.metric == "accuracy") & (run["round"] == 3)]
-    assert sorted(labels) == [f"cluster {k}" for k in sorted(last.cluster.unique())] and len(labels) > 1
-    ends = {text.get_text() for text in ax.texts if text.get_weight() == "bold"}
-    table = last.groupby(["cluster", "group"]).size().unstack(fill_value=0)
-    assert ends == {" · ".join(map(str, row)) for row in table.to_numpy()}
-    assert len(ax.get_xticks()) == len(labels) + 1  # start, a split for each cluster but the first, end

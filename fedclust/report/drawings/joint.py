@@ -1,0 +1,89 @@
+"""Joint's own figures: one iteration with its numbers, and the race to a goal."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from fedclust.algorithms.joint import Joint
+from fedclust.decision import decisions
+from fedclust.federation import Federation
+from fedclust.report import plots
+from fedclust.report.readings import by_round, rounds_saved
+
+
+def choices(joint: Joint, fed: Federation, seed: int, t: int) -> Figure:
+    """Round t of `Joint`: each device's scores, its choice framed, and how each model moves.
+
+    Letters are the true clusters.
+    """
+    after = joint.init(joint.train.model.init(seed), fed, seed)
+    for past in range(t + 1):
+        before, (after, _) = after, joint.step(after, fed, seed, past)
+    w, dw = before.models, before.models - before.memory["previous"]  # (K, P) each
+    x, y, mask = joint.batch(fed, seed, t)
+    found = decisions(joint.train.model, w, dw, x, y, mask)  # (N, K) each
+    count = mask.sum(1, keepdim=True)
+    panes = {
+        "1  loss L": found[0],
+        "2  similarity S": replace(joint, lam=1.0).score(*found, dw, count),
+        f"3  {joint.lam:g} S $-$ {1 - joint.lam:g} L": joint.score(*found, dw, count),
+    }
+    fig, axes = plots.panels(1, 4, height=2.6)
+    devices = [f"{i + 1} ({chr(65 + g)})" for i, g in enumerate(fed.group.tolist())]
+    clusters = range(1, len(w) + 1)
+    for ax, (title, values) in zip(axes, panes.items(), strict=False):
+        low, high = float(values.min()), float(values.max())
+        pale = {"vmin": low, "vmax": high + (high - low)}
+        plots.heat(ax, values, devices, clusters, xlabel="model k", form="{:.2f}", **pale)
+        for i, k in enumerate(after.labels.tolist()):
+            ax.add_patch(plots.frame(k, i))
+        ax.set_title(title)
+    axes[0].set_ylabel("device (true cluster)")
+    moved = (after.models - w).norm(dim=1)
+    axes[3].bar(clusters, moved, color=plots.PALETTE[1], width=0.6)
+    for k, length in enumerate(moved.tolist()):
+        members = ",".join(str(i + 1) for i in (after.labels == k).nonzero()[:, 0].tolist())
+        axes[3].text(k + 1, length, members or "none", ha="center", va="bottom", fontsize=7.5)
+    axes[3].set(xlabel="model k", ylabel="length of its step", xticks=clusters)
+    axes[3].set_title("4  models move")
+    return fig
+
+
+def race(
+    record: pd.DataFrame,
+    metric: str,
+    baseline: str,
+    names: list[str],
+    *,
+    goal: float | None,
+    named: str,
+    printed: str = "",
+) -> Figure:
+    """Algorithms' means over seeds; the baseline and the `named` one are bold and have intervals.
+
+    With a goal, the title has the share of the baseline's rounds that is saved, and the paper's:
+    by the named algorithm, or by the best one where the paper says "up to".
+    """
+    bold = (baseline, named)
+    looks = {name: {"k": k, "lw": 1.8 if name in bold else 1.0} for k, name in enumerate(names)}
+    frames = {
+        str(name): by_round(rows, metric)
+        for name, rows in record.groupby("algorithm", observed=True)
+    }
+    for name in frames.keys() - {*bold}:
+        frames[name] = frames[name].mean().to_frame().T
+    title = f"{record.seed.nunique()} seeds"
+    if goal is not None:
+        gain = rounds_saved(record, metric, goal, baseline).mean()
+        label = str(gain.fillna(-np.inf).idxmax()) if "up to" in printed else named
+        ours = f"{100 * gain[label]:.0f} % ({label})" if gain.notna()[label] else "unknown"
+        title += f", iterations saved to {goal:g}: ours {ours}"
+        title += f", paper {printed}" if printed else ""
+    y = metric.replace("train_", "training ")
+    fig = plots.curves(
+        {title: frames}, y, x="iteration", looks=looks, goal=goal, width=4.8, height=2.6
+    )
+    fig.axes[0].set_title(title, fontsize=8)
+    return fig
