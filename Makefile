@@ -82,7 +82,7 @@ endif
 OPTIONS = --tier $(TIER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS)) \
 	$(if $(BACKEND),--backend $(BACKEND)) $(ARGS)
 
-.PHONY: replicate-all $(PAPERS) smoke report site figures verify notebooks new-paper
+.PHONY: replicate-all $(PAPERS) smoke report site figures verify notebooks power new-paper
 
 replicate-all: $(COMPILED) ## every paper: data, notebooks, scoreboard (TIER=smoke|quick|paper SEEDS=5 JOBS=2 BACKEND=ray)
 	@[ $(TIER) = smoke ] || $(BIN)/fedclust data || echo 'Papers whose data are missing use a stand-in, and say so.'
@@ -109,6 +109,9 @@ figures: $(READY) ## redraw what has shipped records from them, without training
 
 verify: $(COMPILED) ## train some of the shipped trials again and compare
 	$(BIN)/fedclust verify --tier $(TIER)
+
+power: $(READY) ## what the rule for verdicts can see, and how often it errs: figures/verdicts/power.svg
+	$(BIN)/fedclust plan
 
 notebooks: $(READY) ## bring replications/*.ipynb in step with replications/*.py
 	$(BIN)/fedclust notebooks

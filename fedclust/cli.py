@@ -1,4 +1,4 @@
-"""The command line: fedclust data | list | replicate | report | site | verify | notebooks | compile | doctor."""
+"""The command line: fedclust data | list | replicate | plan | report | site | verify | notebooks | compile | doctor."""
 
 import argparse
 import ast
@@ -70,6 +70,10 @@ def parser() -> argparse.ArgumentParser:
     add = command(verify, "train some of the shipped trials again and compare").add_argument
     add("--tier", choices=TIERS[1:], default="quick")
     add("--trials", type=int, default=2, help="how many of each paper")
+    add = command(plan, "how many seeds each claim needs, from a run's first five").add_argument
+    add("key", metavar="KEY", nargs="?", help="a paper; without one, draw what the rule can see")
+    add("--tier", choices=TIERS, default="paper")
+    add("--cap", type=int, default=20, metavar="N", help="the most seeds that the tier can pay")
     command(notebooks, "bring the clean .ipynb pairs in step with replications/*.py")
     command(compile_, "compile now what would be compiled when it is first needed")
     command(doctor, "what works on this machine and what is missing")
@@ -232,6 +236,20 @@ def verify(args: argparse.Namespace) -> int:
     found = f"{len(gaps)} trials, {wrong} differ by more than {shipped.NEAR}"
     print(found if gaps else f"no records are shipped at tier {args.tier}")
     return 1 if wrong or not gaps else 0
+
+
+def plan(args: argparse.Namespace) -> int:
+    from fedclust.report import papers
+    from fedclust.report import plan as seeds
+
+    if args.key is None:
+        print(os.path.relpath(seeds.power()))
+        return 0
+    found = seeds.table(papers.load(args.key), *seeds.read(args.key, args.tier), args.cap)
+    print(seeds.text_of(found))
+    most = found["seeds"].max()
+    print(f"seeds: {min(most, args.cap):.0f} (claims ask for up to {most:.0f}, the cap is {args.cap})")
+    return 0
 
 
 def notebooks(args: argparse.Namespace) -> int:

@@ -93,4 +93,5 @@ def values(test: dict[str, Any], measures: pd.DataFrame) -> Any:
 def ended(entry: dict[str, Any], x: pd.Series, measures: pd.DataFrame) -> pd.Series:
     """Arrivals, where a run that never arrives has its last iteration."""
     end = entry.get("horizon", math.nan)
-    return np.fmin(x, evaluate(end, measures) if isinstance(end, str) else end)
+    ends = evaluate(end, measures) if isinstance(end, str) else float(end)
+    return pd.Series(np.fmin(x, ends))
