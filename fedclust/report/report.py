@@ -230,7 +230,6 @@ class Report:
             if facts["stand_in"]
         ]
         self.verdicts = papers.judge(self.paper, measures, untested)
-        write(self.folder / "measures.csv", measures.rename_axis("seed").to_csv)
         for claim in self.verdicts:
             if claim["id"] in (remarks or {}):
                 claim["why"] += f" ({(remarks or {})[claim['id']]})"
