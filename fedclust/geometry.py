@@ -3,7 +3,6 @@
 Everything comes from Gram matrices: n clients with P parameters cost one (n, P) x (P, n) product and no pair loop.
 """
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -115,30 +114,3 @@ def dunn(distances: Tensor, labels: Tensor) -> float:
         return float("nan")
     between, within = distances[~together].min(), distances[together].max()
     return float(between / within) if within > 0 else float("inf")
-
-
-def plus_plus(points: np.ndarray, k: int, random_state: np.random.RandomState) -> np.ndarray:
-    """Centres for k-means to start from: k-means++ as scikit-learn has it, number for number, without what it checks in
-    every one of many small steps. For ``KMeans(init=plus_plus)``.
-    """
-    n, tries, draw = len(points), 2 + int(np.log(k)), random_state.random_sample
-    norms, ones, doubled, flipped = np.einsum("ij,ij->i", points, points), np.ones((n, 1)), -2 * points, points.T
-
-    def squares(to: np.ndarray) -> np.ndarray:
-        found = doubled.take(to, 0) @ flipped  # (tried, n)
-        found += norms.take(to)[:, None]
-        found += norms
-        return np.maximum(found, 0, out=found)
-
-    shares = (ones[:, 0] / n).cumsum()
-    chosen = [(shares / shares[-1]).searchsorted(draw(), side="right")]
-    nearest = squares(np.array(chosen))
-    total = nearest @ ones[:, 0]
-    for _ in range(1, k):
-        tried = np.minimum(nearest.cumsum().searchsorted(draw(tries) * total), n - 1)
-        nearer = squares(tried)
-        totals = np.minimum(nearest, nearer, out=nearer) @ ones
-        best = totals.argmin()
-        nearest, total = nearer[best], totals[best]
-        chosen.append(tried[best])
-    return points[chosen]

@@ -9,10 +9,12 @@ from torch.nn.functional import cross_entropy
 
 from fedclust.federation import Federation
 from fedclust.models import CHUNK, Model
+from fedclust.sharing import shared
 
 Scores = tuple[Tensor, Tensor]  # accuracy (N,), mean loss (N,)
 
 
+@shared
 @torch.no_grad()
 def evaluate(
     model: Model, models: Tensor, labels: Tensor, fed: Federation, half: str = "test"

@@ -13,8 +13,6 @@ is tested on its own distribution, and a cluster's clients together on the held-
 is held twice, except by the "code" generator of `iid_mix`.
 """
 
-import math
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypedDict, Unpack
@@ -58,9 +56,6 @@ TABLES = {name: [[int(n) for n in row.split()] for row in rows] for name, rows i
              ["1250 1250 1250 1250 1666    0 2500 1666    0 1666", "1250 1250 1250 1250    0 1666    0 1667 2500 1667",
               "1250 1250 1250 1250 1667 1667 2500    0 2500    0", "1250 1250 1250 1250 1667 1667    0 1667    0 1667"],
 }.items()}  # fmt: skip
-LARGE = 2**24  # numbers, 64 MB
-recycled = False  # keep the memory of large federations for the next: on some machines it takes seconds to get anew
-_block = torch.empty(0).numpy()  # that memory; as an array, whose parts refer to it while they live
 GENERATORS = {"paper": (2, 4), "code": (1, 2), "shards": (1, 9)}  # of iid_mix, and the classes they give a client
 
 
@@ -355,7 +350,7 @@ def _gather(
     for end, lists in halves.items():
         images, labels, which = held_out if end == "_test" else own
         shape = len(lists), max(1, *map(len, lists))
-        x, y, mask = _room(*shape, *data.shape), torch.zeros(shape).long(), torch.zeros(shape).bool()
+        x, y, mask = torch.empty(*shape, *data.shape), torch.zeros(shape).long(), torch.zeros(shape).bool()
         for i, mine in enumerate(lists):
             at, n = torch.from_numpy(which[mine]), len(mine)
             normalised(images, at, data.mean, data.std, x[i, :n])
@@ -363,18 +358,6 @@ def _gather(
         parts |= {"x" + end: x, "y" + end: y, "mask" + end: mask}
     ids, classes = torch.arange(len(group)), len(data.classes)
     return Federation(**parts, group=torch.from_numpy(group).long(), ids=ids, classes=classes)
-
-
-def _room(*shape: int) -> Tensor:
-    """An empty tensor for a federation's images; if memory is to be `recycled`, where the last large ones were, unless
-    something still lives there. It is asked for as a power of two: nobody touches what is over, the next may fit."""
-    global _block
-    size = math.prod(shape)
-    if not recycled or size < LARGE:
-        return torch.empty(shape)
-    if len(_block) < size or sys.getrefcount(_block) > 2:  # this module's reference and the call's
-        _block = torch.empty(1 << (size - 1).bit_length()).numpy()
-    return torch.from_numpy(_block[:size]).view(shape)
 
 
 Half = tuple[Tensor, Tensor, Index]  # images, their labels, which of them

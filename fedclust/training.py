@@ -96,6 +96,7 @@ class LocalSGD:
                 self.loop(start, out, fed, clients, seed, t)
         else:
             self.stacked(start, out, fed, clients, seed, t)
+        check_finite(out, fed.ids[clients])
         return out.to(theta.device)
 
     def batches(self, fed: Federation, i: int, seed: int, t: int) -> Tensor:
@@ -185,6 +186,16 @@ class LocalSGD:
 
         each = rows, clients.tolist(), fed.ids[clients].tolist(), fed.mask[clients].sum(1).tolist()
         on_threads(one, *each)
+
+
+def check_finite(rows: Tensor, ids: Tensor) -> None:
+    """Names the clients whose row is not finite."""
+    good = rows.sum(1).isfinite().to(ids.device)  # no finite sum has a term that is not
+    if not good.all():
+        raise FloatingPointError(
+            f"the models of clients {ids[~good].tolist()} are not finite, their training diverged: "
+            "lower the learning rate (lr) or look at these clients' data"
+        )
 
 
 def add(weights: list[nn.Parameter], extra: list[Tensor]) -> None:

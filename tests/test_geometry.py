@@ -3,12 +3,10 @@
 import math
 import time
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.cluster import kmeans_plusplus
 
 from fedclust import geometry
 from fedclust.rng import stream
@@ -202,15 +200,3 @@ def test_no_pair_loop():
         work()
         times.append(time.process_time() - begin)
     assert times[1] * 20 < times[0] * (300 * 300 / 2) / (20 * 20)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    n=st.integers(1, 60), width=st.integers(1, 12), grid=st.sampled_from([0, 3]), seed=st.integers(0, 9), data=st.data()
-)
-def test_centres_are_those_of_scikit_learn_to_the_last_digit(n, width, grid, seed, data):
-    k, points = data.draw(st.integers(1, n)), np.random.default_rng(seed).random((n, width))
-    points = np.round(points * grid) / grid if grid else points  # with equal ones among them
-    points -= points.mean(0)
-    expected, _ = kmeans_plusplus(points, k, random_state=np.random.RandomState(seed))
-    assert np.array_equal(geometry.plus_plus(points, k, np.random.RandomState(seed)), expected)

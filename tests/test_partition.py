@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedclust import partition
-from fedclust.datasets import Dataset, load
+from fedclust.datasets import Dataset
 
 
 def for_all(**kw):
@@ -481,22 +481,3 @@ def test_what_cannot_be_is_refused_with_the_remedy(case):
         return
     with pytest.raises(ValueError, match=says):
         ask()
-
-
-def test_recycled_memory_is_never_that_of_a_federation_that_lives(monkeypatch):
-    monkeypatch.setattr(partition, "recycled", True)
-    monkeypatch.setattr(partition, "LARGE", 100_000)  # training images only
-    data = load("glyphs", n=200, n_test=50)
-    first = partition.iid(data, clients=4, seed=0)
-    images, place = first.x.clone(), first.x.data_ptr()
-    second = partition.iid(data, clients=4, seed=1)
-    assert second.x.data_ptr() != place and first.x.equal(images)
-    one = second.x[0]  # as long as a part of it is there
-    place = second.x.data_ptr()
-    del first, second
-    third = partition.iid(data, clients=4, seed=2)
-    assert third.x.data_ptr() != place and one.isfinite().all()
-    place = third.x.data_ptr()
-    del third
-    again = partition.iid(data, clients=4, seed=0)
-    assert again.x.data_ptr() == place and place % 64 == 0 and again.x.equal(images)

@@ -6,11 +6,11 @@ import torch
 
 from fedclust import rng
 from fedclust.algorithms import CFL, DCFL, OCFL, FedAvg, FedProx, LocalOnly
-from fedclust.algorithms.base import guard
-from fedclust.memo import Memo
 from fedclust.metrics import evaluate
+from fedclust.record import describe
 from fedclust.scenario import Join
-from fedclust.simulation import describe, finish, play, run
+from fedclust.simulation import run
+from fedclust.training import LocalSGD, check_finite
 from tests.algorithms.toy import Toward, regrouped, toy_federation, toy_model
 
 MODEL = toy_model()
@@ -29,6 +29,7 @@ class Fused(Toward):
         out = super().__call__(theta, fed, clients, seed, t)
         if FUSE["nan"] is not None and t == FUSE["nan"][0]:
             out[fed.ids[clients] == FUSE["nan"][1]] = torch.nan
+        check_finite(out, fed.ids[clients])
         return out
 
 
@@ -164,7 +165,7 @@ def test_resumed_equals_uninterrupted_bit_for_bit(tmp_path, method, stop):
 
 
 def test_a_run_is_saved_while_it_goes(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedclust.simulation.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("fedclust.record.CHECKPOINT_SECONDS", 0.0)
     path, seen = tmp_path / "run.pt", []
     settings = {"fed": toy_federation(3), "model": MODEL, "rounds": 3, "seed": 1, "checkpoint": path}
     whole = run(FedAvg(fused()), **settings, progress=lambda t, of: seen.append((t, of)))
@@ -175,7 +176,7 @@ def test_a_run_is_saved_while_it_goes(tmp_path, monkeypatch):
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedclust.simulation.CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr("fedclust.record.CHECKPOINT_SECONDS", 0.0)
     path, fed = tmp_path / "run.pt", toy_federation(3)
     run(FedAvg(Toward(TARGETS)), fed, MODEL, rounds=2, seed=1, checkpoint=path)
     for other in ({"rounds": 3, "seed": 1}, {"rounds": 2, "seed": 2}):
@@ -225,47 +226,9 @@ def test_models_lost_on_the_server_are_noticed_too():
         run(Careless(Toward(TARGETS)), toy_federation(2), MODEL, rounds=2, seed=0)
 
 
-def test_a_guarded_trainer_is_still_what_it_was():
-    train = guard(Toward(TARGETS, 0.5), Memo(1))
-    assert isinstance(train, Toward) and train.rate == 0.5 and train.model is not None
-    held = replace(train, prox=1.0)
-    assert held.prox == 1.0 and isinstance(held, Toward)
-    theta, fed = torch.zeros(1, 4), toy_federation(1)
-    assert held(theta, fed, torch.tensor([0]), 0, 0).equal(0.25 * TARGETS[:1])
-    FUSE.update(nan=(0, 0))
-    with pytest.raises(FloatingPointError):  # the copy is guarded as well
-        replace(guard(fused(), Memo(1)), prox=1.0)(theta, fed, torch.tensor([0]), 0, 0)
-
-
-# ---- several runs in step
-
-
-@dataclass(frozen=True, eq=False)
-class Otherwise(Toward):
-    """The same settings, another training."""
-
-    def __call__(self, theta, fed, clients, seed, t):
-        return super().__call__(theta, fed, clients, seed, t) + 1
-
-
-def test_methods_in_step_share_work_and_nothing_else():
-    fed, methods = (
-        toy_federation(4),
-        [FedAvg(fused()), DCFL(fused(), recluster="never"), FedAvg(Otherwise(TARGETS, 0.5))],
-    )
-    alone = [run(m, fed, MODEL, rounds=3, seed=0) for m in methods]
-    FUSE.update(calls=0)
-    memo = Memo(6)
-    playing = [play(m, fed, MODEL, rounds=3, seed=0, memo=memo) for m in methods]
-    for _ in range(3):
-        for each in playing:
-            next(each)
-    for expected, each in zip(alone, playing, strict=True):
-        same(expected, finish(each))
-    assert FUSE["calls"] == 3  # the second method trained like the first
-
-
-def test_trainers_of_different_kinds_are_never_taken_for_each_other():
-    theta, fed, who, memo = torch.zeros(1, 4), toy_federation(1), torch.tensor([0]), Memo(4)
-    first, second = (guard(kind(TARGETS, 0.5), memo)(theta, fed, who, 0, 0) for kind in (Toward, Otherwise))
-    assert second.equal(first + 1) and memo.hits == 0
+def test_local_training_names_the_clients_that_diverge():
+    """Client 1's images are huge, so that its step leaves the finite numbers; client 0's does not."""
+    fed = toy_federation(2)
+    fed.x[1] *= 1e30
+    with pytest.raises(FloatingPointError, match=r"^round 0: .*clients \[1\]"):
+        run(FedAvg(LocalSGD(MODEL, lr=1e30)), fed, MODEL, rounds=1, seed=0)

@@ -1,24 +1,22 @@
-"""What every method shares: the state, the protocol, and the few steps that more than one paper takes.
+"""What every method shares: the state, the protocol, and the steps that several papers take.
 
-A method answers four questions: from which model does a client start, what does it do locally, how are the returned
-models weighed, when do the groups change? `simulation.run` is the loop around the answers.
+A method answers four questions: from which model does a client start, what does it do locally, how
+are the returned models weighed, when do the groups change? `simulation.run` is the loop around the
+answers.
 """
 
-from copy import copy
-from dataclasses import dataclass, fields, replace
-from functools import cache, partial
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from fedclust.federation import Federation
 from fedclust.geometry import cosine_to
-from fedclust.memo import Memo, Same, content
 from fedclust.models import Model
 from fedclust.rng import key
 
-Info = dict[str, Any]  # what a round is worth recording: numbers, or one number per client (N,)
+Info = dict[str, Any]  # what a round records: numbers, or one number per client (N,)
 
 
 class State(NamedTuple):
@@ -28,12 +26,14 @@ class State(NamedTuple):
 
 
 class Trainer(Protocol):
-    """Many clients' local training in one call: received models (n, P) -> trained models (n, P)."""
+    """Many clients' local training: received models (n, P) -> trained models (n, P)."""
 
     @property
     def model(self) -> Model: ...
 
-    def __call__(self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> Tensor: ...
+    def __call__(
+        self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int
+    ) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -49,75 +49,38 @@ class Method:
         raise NotImplementedError
 
     def trains_newcomers(self, state: State) -> bool:
-        """Whether `admit` asks a newcomer for one local training: with one cluster there is nothing to decide."""
+        """Whether `admit` asks a newcomer for one local training. One cluster needs none."""
         return len(state.models) > 1
 
     def admit(self, state: State, fed: Federation, seed: int) -> State:
-        """Newcomers where the paper is silent: they train once from the mean model and join the cluster whose model
-        lies most in the direction of their update."""
+        """Place newcomers where the paper is silent.
+
+        They train once from the mean model and join the cluster whose model lies most in the
+        direction of their update.
+        """
         new = torch.arange(len(state.labels), len(fed))
         if not self.trains_newcomers(state):
             return state._replace(labels=torch.cat([state.labels, torch.zeros_like(new)]))
         middle = state.models.mean(0)
         theta = self.train(middle.expand(len(new), -1), fed, new, key(seed, "join"), 0)  # (n, P)
-        return state._replace(labels=torch.cat([state.labels, self.nearest(middle, theta, state.models)]))
+        joined = self.nearest(middle, theta, state.models)
+        return state._replace(labels=torch.cat([state.labels, joined]))
 
     def nearest(self, middle: Tensor, theta: Tensor, models: Tensor) -> Tensor:
-        """The cluster (n,) of newcomers that came from the model `middle` (P,) to `theta` (n, P)."""
+        """The cluster (n,) of newcomers that went from the model `middle` (P,) to `theta`."""
         return cosine_to(theta - middle, models - middle).argmax(1)  # (n, K) -> (n,)
 
-    def guarded(self, memo: Memo | None) -> Self:
-        """The same method, whose trainers stop a run that left the finite numbers instead of spreading them.
 
-        With a memo they look whether another method of this run has just done the same training.
-        """
-        trainers = {f.name: v for f in fields(self) if hasattr(v := getattr(self, f.name), "model")}
-        return replace(self, **{name: guard(train, memo) for name, train in trainers.items()})
-
-
-def guard(train: Any, memo: Memo | None) -> Any:
-    """A twin of the trainer, of a subclass: it checks what comes back and is otherwise the same thing."""
-    twin = copy(train)
-    object.__setattr__(twin, "__class__", guarded(type(train)))  # type: ignore[arg-type]
-    object.__setattr__(twin, "memo", memo)
-    return twin
-
-
-@cache  # a class is never freed before the garbage collector comes: one for each run would keep what it holds
-def guarded(kind: type) -> type:
-    class Guarded(kind):
-        memo: ClassVar[Memo | None] = None
-
-        def __call__(self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> Tensor:
-            work = partial(super().__call__, theta, fed, clients, seed, t)
-            if self.memo is None:
-                trained = work()
-            else:
-                same = kind.__qualname__, repr(self), seed, t, content(fed.ids[clients]), Same(theta)
-                trained = self.memo(same, work)
-            check_finite(trained.sum(1).isfinite(), fed.ids[clients])  # no finite sum has a term that is not
-            return trained
-
-    return Guarded
-
-
-def check_finite(good: Tensor, ids: Tensor) -> None:
-    """Names the clients whose model is not finite."""
-    if not good.all():
-        raise FloatingPointError(
-            f"the models of clients {ids[~good].tolist()} are not finite, their training diverged: "
-            "lower the learning rate (lr) or look at these clients' data"
-        )
-
-
-def sample(fed: Federation, fraction: float, seed: int, t: int, among: Tensor | None = None) -> Tensor:
+def sample(
+    fed: Federation, fraction: float, seed: int, t: int, among: Tensor | None = None
+) -> Tensor:
     """Positions of max(fraction * n, 1) random clients, in ascending order.
 
-    `among` limits the draw to some positions. Each client has a lot of its own, so a draw does not depend on the
-    order of the clients.
+    `among` limits the draw to some positions. Each client has a lot of its own, so the draw does
+    not depend on the order of the clients.
     """
     if not 0 < fraction <= 1:
-        raise ValueError(f"fraction={fraction}: the share of clients in a round must be above 0 and at most 1")
+        raise ValueError(f"fraction={fraction}: the share of clients in a round must be in (0, 1]")
     among = torch.arange(len(fed)) if among is None else among
     if fraction == 1:
         return among
@@ -128,23 +91,35 @@ def sample(fed: Federation, fraction: float, seed: int, t: int, among: Tensor | 
 def sample_within(fed: Federation, fraction: float, labels: Tensor, seed: int, t: int) -> Tensor:
     """The same share of every cluster, at least one client of each."""
     clusters = [(labels == k).nonzero()[:, 0] for k in labels.unique().tolist()]
-    return torch.cat([sample(fed, fraction, seed, t, among=members) for members in clusters])
+    return torch.cat([sample(fed, fraction, seed, t, members) for members in clusters])
 
 
 def mean_by(theta: Tensor, labels: Tensor, weights: Tensor, models: Tensor) -> Tensor:
-    """Weighted mean of the rows `theta` (n, P) per label; a label without rows keeps its row of `models` (K, P)."""
+    """Weighted mean of the rows `theta` (n, P) per label.
+
+    A label without rows keeps its row of `models` (K, P).
+    """
     shares = torch.zeros(len(models), len(theta), dtype=theta.dtype)  # (K, n)
     shares[labels, torch.arange(len(theta))] = weights.to(theta.dtype)
     total = shares.sum(1, keepdim=True)
     return torch.where(total > 0, (shares / total.clamp_min(1e-30)) @ theta, models)
 
 
-def cost(state: State, trained: Tensor, *, down: float | None = None, up: float | None = None, extra: int = 0) -> Info:
-    """What the round cost: models sent down and up, trainings beyond one per participant, bytes, who trained.
+def cost(
+    state: State,
+    trained: Tensor,
+    *,
+    down: float | None = None,
+    up: float | None = None,
+    extra: int = 0,
+) -> Info:
+    """What the round cost: models sent down and up, extra trainings, bytes, and who trained.
 
-    `trained` holds positions; without other word each participant receives one model and returns one.
+    `trained` holds positions; by default each of these clients receives and returns one model.
+    `extra` counts trainings beyond one per participant.
     """
-    down, up = (len(trained) if n is None else n for n in (down, up))
-    who = torch.zeros(len(state.labels)).index_fill_(0, trained, 1.0)
+    down = len(trained) if down is None else down
+    up = len(trained) if up is None else up
     size = state.models.shape[1] * state.models.element_size()
-    return {"down": down, "up": up, "extra": extra, "bytes": (down + up) * size, "trained": who}
+    everyone = torch.zeros(len(state.labels)).index_fill_(0, trained, 1.0)
+    return {"down": down, "up": up, "extra": extra, "bytes": (down + up) * size, "trained": everyone}

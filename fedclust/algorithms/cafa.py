@@ -25,7 +25,6 @@ from torch.nn.functional import one_hot
 from fedclust.algorithms.base import Info, State
 from fedclust.algorithms.fedavg import FedAvg
 from fedclust.federation import Federation
-from fedclust.geometry import plus_plus
 from fedclust.metrics import evaluate
 from fedclust.models import Model
 from fedclust.rng import key
@@ -39,7 +38,7 @@ def class_frequencies(fed: Federation) -> Tensor:
 
 def kmeans(vectors: np.ndarray, k: int, seed: int) -> np.ndarray:
     start = key(seed, "kmeans", k) % 2**32
-    return KMeans(k, init=plus_plus, n_init=10, random_state=start).fit(vectors).labels_  # Eq. 6
+    return KMeans(k, n_init=10, random_state=start).fit(vectors).labels_  # Eq. 6
 
 
 def best_k(vectors: Tensor, seed: int = 0) -> tuple[int, dict[int, float]]:

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fedclust.algorithms.base import Info, Method, State, check_finite, cost
+from fedclust.algorithms.base import Info, Method, State, cost
 from fedclust.decision import chosen_step, decisions, room
 from fedclust.federation import Federation
 from fedclust.rng import key, stream
-from fedclust.training import LocalSGD
+from fedclust.training import LocalSGD, check_finite
 
 NOISE = 0.1  # of a perturbed copy, in standard deviations of the model's numbers
 
@@ -74,7 +74,7 @@ class Joint(Method):
         count = mask.sum(1, keepdim=True)
         reach, passes = (self.margin(count), self.toward), room(self.train.model, w, y)
         loss, dot, norm = decisions(self.train.model, w, dw, x, y, mask, *reach, passes)  # l.6-7  (N, K) each
-        check_finite(loss.isfinite().all(1), fed.ids)
+        check_finite(loss, fed.ids)
         labels = self.score(loss, dot, norm, dw, count).argmax(1)  # l.10, Eq. 4  (N, K) -> (N,)
         empty = self.k - len(labels.unique())
         if empty and self.rescue:  # Sec. II-C

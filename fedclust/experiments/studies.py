@@ -5,7 +5,7 @@ progress)`` and return the tidy record's columns, so that `experiments.sweep` ca
 """
 
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -16,16 +16,15 @@ import torch
 
 from fedclust import algorithms, datasets, geometry, models, partition, privacy, scenario
 from fedclust.algorithms import cafa
-from fedclust.algorithms.base import Method, Trainer, guard, mean_by
+from fedclust.algorithms.base import Method, Trainer, mean_by
 from fedclust.algorithms.fedavg import FedAvg
 from fedclust.algorithms.ocfl import cluster_parameters, coordinates
 from fedclust.datasets import Dataset
 from fedclust.federation import Federation
-from fedclust.memo import Memo
 from fedclust.metrics import clustering, purity
 from fedclust.models import Model
 from fedclust.rng import key, stream
-from fedclust.simulation import finish, keep_freed_memory, play
+from fedclust.simulation import keep_freed_memory, run
 from fedclust.training import LocalSGD
 
 Settings = dict[str, Any]
@@ -34,16 +33,9 @@ Progress = Callable[[int, int], None] | None
 
 def train(settings: Settings, seed: int, checkpoint: str | None = None, progress: Progress = None) -> pd.DataFrame:
     """One method on one federation, round by round."""
-    return finish(training(settings, seed, checkpoint, progress))
-
-
-def training(
-    settings: Settings, seed: int, checkpoint: str | None = None, progress: Progress = None, memo: Memo | None = None
-) -> Generator[int, None, pd.DataFrame]:
-    """`train` as a generator, so that trials on one federation can go in step and share what they have in common."""
     fed, events = with_events(federation(settings, seed), settings)
     model = network(settings, fed)
-    return play(
+    return run(
         method(settings, model),
         fed,
         model,
@@ -53,7 +45,6 @@ def training(
         eval_every=settings.get("eval_every", 1),
         checkpoint=checkpoint,
         progress=progress,
-        memo=memo,
     )
 
 
@@ -151,7 +142,6 @@ def settle() -> None:
     """Make this process a worker: trials are spread over processes, more threads would only fight for the cores."""
     torch.set_num_threads(1)
     keep_freed_memory(large=True)
-    partition.recycled = True
 
 
 # --- the papers' smaller measurements --------------------------------------------------------------------------------
@@ -188,9 +178,7 @@ def pairs(settings: Settings, seed: int, checkpoint: str | None = None, progress
     return pd.concat([pd.DataFrame(common | {"metric": kind, "value": d}) for kind, d in kinds.items()])
 
 
-def alone(
-    settings: Settings, seed: int, checkpoint: str | None = None, progress: Progress = None, memo: Memo | None = None
-) -> pd.DataFrame:
+def alone(settings: Settings, seed: int, checkpoint: str | None = None, progress: Progress = None) -> pd.DataFrame:
     """OCFL: all clients train alone from one model; after each epoch (`round`, from 1) every estimator clusters them.
 
     Estimators see the models in units of the median distance. `ari` counts noise as clusters of one; `found` clusters
@@ -200,7 +188,7 @@ def alone(
     """
     fed, attack = federation(settings, seed), settings.get("attack")
     model, bad = network(settings, fed), torch.zeros(len(fed), dtype=torch.bool)
-    train, everyone, draw = guard(trainer(settings, model), memo), torch.arange(len(fed)), stream(seed, "attack")
+    train, everyone, draw = trainer(settings, model), torch.arange(len(fed)), stream(seed, "attack")
     if attack:
         bad[torch.randperm(len(fed), generator=draw)[: round(settings["poisoned"] * len(fed))]] = True
     if attack == "labels":
@@ -281,16 +269,9 @@ def forced(settings: Settings, seed: int, checkpoint: str | None = None, progres
 
     `kept` is the share of clients on the side of most of their true group, `ari` that of the two sides and the groups.
     """
-    return finish(forcing(settings, seed, checkpoint, progress))
-
-
-def forcing(
-    settings: Settings, seed: int, checkpoint: str | None = None, progress: Progress = None, memo: Memo | None = None
-) -> Generator[int, None, pd.DataFrame]:
-    """`forced` as a generator: FedAvg's rounds are those of trials beside it."""
     fed, rows = federation(settings, seed), []
     model, last = network(settings, fed), max(settings["asked"])
-    fedac: Any = method(settings, model).guarded(memo)
+    fedac: Any = method(settings, model)
     fedac = replace(fedac, alpha=torch.inf, beta=2.0)  # gates open
     plain = FedAvg(fedac.train, settings["method"]["fraction"])
     state = plain.init(model.init(seed), fed, seed)
@@ -301,7 +282,6 @@ def forcing(
         state, _ = plain.step(state, fed, seed, t)
         if progress is not None:
             progress(t + 1, last + 1)
-        yield t
     return pd.DataFrame(rows, columns=["round", "metric", "value"]).assign(algorithm="forced", seed=seed)
 
 

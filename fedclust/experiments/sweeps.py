@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -35,7 +35,7 @@ from fedclust.paths import digest, root, write
 version = cache(metadata.version)
 LIBRARIES = ("torch", "numba", "numpy", "scikit-learn", "opacus")
 ALIKE = ("FedAvg", "CFL", "FedAC", "FedACP")  # methods that are FedAvg until they split
-IN_STEP = {"train": "training", "forced": "forcing"}  # tasks that go round by round, and the generators that do
+IN_STEP = ("train", "forced")  # tasks that go round by round
 KEEP = 8 * 2**30  # bytes a worker may grow by before loky replaces it: it keeps its federation to train on it again
 CALM = 100_000  # new objects before the garbage collector looks through them: imports make three times as many, to stay
 ATTEMPTS = 3  # at the trials whose worker was lost
@@ -217,27 +217,19 @@ class Runs(list):
 
 def attempt(family: list["Job"]) -> list[tuple[str, dict[str, Any]]]:
     """Trials in a worker: run, write the records and their facts; or the traceback, and the others go on.
-
-    A family goes in step, one round of each after the other, and does once what its methods have in common.
     """
     gc.set_threshold(CALM)
     from fedclust.experiments import studies
-    from fedclust.memo import Memo
 
     studies.settle()
     process_executor._MAX_MEMORY_LEAK_SIZE = KEEP
-    memo = Memo(2 * len(family)) if len(family) > 1 else None
-    going = {job.trial.identity: (job, job.begin(memo)) for job in family}
     ended = []
-    while going:
-        for identity, (job, rounds) in list(going.items()):
-            try:
-                facts = job.advance(rounds)
-            except Exception:
-                facts = {"traceback": traceback.format_exc(), "why": job.why}
-            if facts is not None:
-                ended.append((identity, facts))
-                del going[identity]
+    for job in family:
+        try:
+            facts = job.finish()
+        except Exception:
+            facts = {"traceback": traceback.format_exc(), "why": job.why}
+        ended.append((job.trial.identity, facts))
     return ended
 
 
@@ -279,34 +271,24 @@ class Job:
         """Which federation the trial is about."""
         return json.dumps([self.trial.settings.get("data"), self.trial.settings.get("partition"), self.trial.seed])
 
-    def begin(self, memo: Any) -> Generator[int, None, pd.DataFrame]:
+    def finish(self) -> dict[str, Any]:
+        """Run the trial; the facts of its record."""
         from fedclust.experiments import studies
 
         self.plan.folder.mkdir(parents=True, exist_ok=True)
         checkpoint, tell = self.plan.stem.with_suffix(".ckpt"), Heartbeat(self.progress)
-        arguments = (self.trial.settings, self.trial.seed, str(checkpoint), tell)
+        started = time.process_time()  # not the clock on the wall: other jobs may be running
         while True:
             try:
-                if self.trial.task in IN_STEP:
-                    return (yield from getattr(studies, IN_STEP[self.trial.task])(*arguments, memo))
-                if self.trial.task == "alone":
-                    return studies.alone(*arguments, memo)
-                return getattr(studies, self.trial.task)(*arguments)
+                task = getattr(studies, self.trial.task)
+                record = task(self.trial.settings, self.trial.seed, str(checkpoint), tell)
+                break
             except ValueError as error:
                 if "checkpoint" not in str(error) or not checkpoint.exists():
                     raise
                 checkpoint.unlink()  # damaged: nothing is lost but the time
-
-    def advance(self, rounds: Generator[int, None, pd.DataFrame]) -> dict[str, Any] | None:
-        """One round further; after the last, the facts of the record."""
-        started = time.process_time()  # not the clock on the wall: other jobs may be running
-        try:
-            next(rounds)
-        except StopIteration as end:
-            self.seconds += time.process_time() - started
-            return self.keep(end.value)
-        self.seconds += time.process_time() - started
-        return None
+        self.seconds = time.process_time() - started
+        return self.keep(record)
 
     def keep(self, record: pd.DataFrame) -> dict[str, Any]:
         """Write the record and, once it is whole, the facts that make it count."""

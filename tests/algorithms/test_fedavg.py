@@ -51,7 +51,7 @@ def test_a_sample_is_of_names_not_of_positions():
 
 @pytest.mark.parametrize("fraction", [0.0, -0.1, 1.5])
 def test_impossible_fractions(fraction):
-    with pytest.raises(ValueError, match=f"fraction={fraction}: .* above 0 and at most 1"):
+    with pytest.raises(ValueError, match=rf"fraction={fraction}: .* in \(0, 1\]"):
         sample(toy_federation(2), fraction, 0, 0)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedclust import algorithms, simulation
+from fedclust import algorithms, record
 from fedclust.algorithms import catalogue
 from fedclust.models import mlp
 from fedclust.simulation import run
@@ -40,7 +40,7 @@ def test_the_catalogue_names_every_method():
 
 @pytest.mark.parametrize("name", [method["name"] for method in catalogue()])
 def test_a_stopped_run_goes_on(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(simulation, "CHECKPOINT_SECONDS", -1.0)  # after every round
+    monkeypatch.setattr(record, "CHECKPOINT_SECONDS", -1.0)  # after every round
     fed, train = easy_federation(2, 6, 0, samples=16), LocalSGD(MODEL, lr=0.1, batch=8)
     algorithm = getattr(algorithms, name)(train, **SETTINGS.get(name, {}))
 

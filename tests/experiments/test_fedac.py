@@ -1,13 +1,10 @@
 """FedAC's forced splits."""
 
-import pandas as pd
 import pytest
 import torch
 
 from fedclust.experiments import Trial, alter, studies
 from fedclust.experiments.sweeps import Job, families
-from fedclust.memo import Memo
-from fedclust.simulation import finish
 
 BASE = {
     "data": {"name": "glyphs", "n": 600, "n_test": 60},
@@ -30,21 +27,6 @@ def test_a_forced_split_is_what_fedac_does_when_its_gates_open_in_that_round(at:
     clients = run[(run["round"] == at) & (run.metric == "accuracy")]
     most = clients.groupby(["group", "cluster"]).size().groupby("group").max().sum()
     assert mine["kept"] == most / 12
-
-
-def test_forced_splits_share_fedavgs_rounds_with_trials_beside_them():
-    forced, plain = (
-        BASE | {"method": {"kind": "FedAC", "fraction": 0.5}, "asked": [0, 3]},
-        {"kind": "FedAvg", "fraction": 0.5},
-    )
-    memo, apart = Memo(4), [studies.forced(forced, 1), studies.train(BASE | {"method": plain}, 1)]
-    going = [studies.forcing(forced, 1, memo=memo), studies.training(BASE | {"method": plain}, 1, memo=memo)]
-    for _ in range(4):
-        for rounds in going:
-            next(rounds)
-    assert memo.hits == 4 + 2  # every round of FedAvg, and the sample's part of both splits
-    for record, rounds in zip(apart, going, strict=True):
-        pd.testing.assert_frame_equal(finish(rounds), record)
 
 
 def test_what_can_share_goes_together_and_the_longest_federation_first():

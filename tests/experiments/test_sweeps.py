@@ -17,7 +17,6 @@ from joblib.externals.loky import get_reusable_executor
 
 from fedclust.experiments import Trial, TrialsFailed, studies, sweep, workers
 from fedclust.experiments import sweeps as experiments
-from fedclust.training import LocalSGD
 
 SETTINGS = {
     "data": {"name": "glyphs", "n": 400, "n_test": 100, "seed": 0},
@@ -57,7 +56,7 @@ def same(a, b):
 def test_second_sweep_trains_nothing_and_gives_the_same(tmp_path, monkeypatch):
     first = go([small()], tmp_path)
     assert reasons(first) == [(False, "new")]
-    monkeypatch.setattr(studies, "play", lambda *a, **k: pytest.fail("trained again"))
+    monkeypatch.setattr(studies, "run", lambda *a, **k: pytest.fail("trained again"))
     second = go([small()], tmp_path)
     assert reasons(second)[0][0] is True
     same(first, second)
@@ -239,48 +238,6 @@ def test_records_survive_parquet_with_their_types(tmp_path):
     assert record.value.dtype == float and record["round"].max() == 2
     assert json.dumps(record.attrs["runs"], default=str)
     assert torch.get_num_threads() >= 1
-
-
-def test_methods_that_start_alike_share_their_training_and_nothing_else(tmp_path, monkeypatch):
-    kinds = [{"kind": "FedAvg"}, {"kind": "CFL", "warmup": 2, "eps1": 9.0, "eps2": 0.0}, {"kind": "FedProx", "mu": 0.5}]
-    trials = [small(label=m["kind"], method=m, rounds=4) for m in kinds]
-    alone = [go([trial], tmp_path / trial.label) for trial in trials]
-    calls, real = [], LocalSGD.__call__
-    monkeypatch.setattr(LocalSGD, "__call__", lambda self, *a: calls.append(1) or real(self, *a))
-    together = go(trials, tmp_path / "together")
-    same(together, pd.concat(alone))
-    split = alone[1][alone[1].metric == "clusters"].set_index("round").value
-    one = int((split == 1).sum())  # rounds after which CFL is still one cluster, that is FedAvg
-    assert one == 2
-    shared = one + 2  # the round that ends with the split, and the next: both halves start from their parent's model
-    assert len(calls) == 3 * 4 - shared
-
-
-def test_ocfl_and_the_training_alone_share_the_first_epoch(tmp_path, monkeypatch):
-    """Two epochs alone, reversed updates and OCFL's start: three trainings of everybody in place of five. Clients with
-    false labels learn for themselves."""
-    optics = {"kind": "OPTICS", "min_samples": 2, "xi": 0.1}
-    epoch = {"lr": 0.1, "batch": 20}
-    settings = {**SETTINGS, "train": epoch, "epochs": 2, "estimators": {"optics": optics}, "poisoned": 0.5}
-    ocfl = small(method={"kind": "OCFL", "pretrain": epoch, "estimator": optics, "fraction": 0.5}, label="OCFL")
-    alone = [
-        Trial(settings | {"attack": a, "epochs": n}, 0, a or "alone", task="alone")
-        for a, n in ((None, 2), ("flip", 1), ("labels", 1))
-    ]
-    whole, trained = LocalSGD.__call__, []
-
-    def counted(self, theta, fed, clients, seed, t):
-        trained.append(len(clients))
-        return whole(self, theta, fed, clients, seed, t)
-
-    monkeypatch.setattr(LocalSGD, "__call__", counted)
-    elsewhere = Trial({**ocfl.settings, "split_seed": 1}, 0, "other clients")
-    assert experiments.start(ocfl) == experiments.start(alone[0]) != experiments.start(elsewhere)
-    go([ocfl, *alone], tmp_path / "together")
-    assert trained.count(4) == 3  # of all four clients; OCFL's rounds train two
-    for trial in (ocfl, *alone):
-        same(go([trial], tmp_path / "together"), go([trial], tmp_path / "apart"))
-    assert trained.count(4) == 3 + 5
 
 
 def test_alter_leaves_the_base_as_it_is():

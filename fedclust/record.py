@@ -1,0 +1,111 @@
+"""The record of a run: written round by round, kept in checkpoints, joined at the end."""
+
+import os
+import time
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from fedclust.algorithms.base import State
+from fedclust.federation import Federation
+from fedclust.models import Model
+
+CHECKPOINT_SECONDS = 20.0
+COLUMNS = ("round", "client", "group", "cluster", "metric", "value")
+Block = tuple[int, str, list, list, list, list]  # round, metric; clients, groups, clusters, values
+
+
+class Record:
+    """Blocks of rows, one for each round and metric, and what the run was about."""
+
+    def __init__(self, about: dict[str, Any], blocks: list[Block] | None = None):
+        self.about, self.blocks = about, blocks or []
+
+    def note(self, t: int, info: dict[str, Any], fed: Federation, labels: Tensor) -> None:
+        """Add round t's values: numbers of the server, or one number per client (N,)."""
+        clients = fed.ids.tolist(), fed.group.tolist(), labels.tolist()
+        for metric, value in info.items():
+            if isinstance(value, Tensor) and value.ndim:
+                self.blocks.append((t, metric, *clients, value.double().tolist()))
+            else:
+                self.blocks.append((t, metric, [-1], [-1], [-1], [float(value)]))
+
+    def total(self, metric: str, fed: Federation) -> Tensor:
+        """Sum of a client metric over the rounds, (N,)."""
+        sums = dict.fromkeys(fed.ids.tolist(), 0.0)
+        for _, name, clients, _, _, values in self.blocks:
+            if name == metric:
+                for client, value in zip(clients, values, strict=True):
+                    sums[client] += value
+        return torch.tensor(list(sums.values()))
+
+    def frame(self) -> pd.DataFrame:
+        """The tidy table, with what the run was about in its `attrs`."""
+        columns: dict[str, list] = {name: [] for name in COLUMNS}
+        for t, metric, clients, groups, clusters, values in self.blocks:
+            n = len(values)
+            lists = [t] * n, clients, groups, clusters, [metric] * n, values
+            for name, column in zip(COLUMNS, lists, strict=True):
+                columns[name] += column
+        record = pd.DataFrame(columns)
+        record.insert(0, "algorithm", self.about["algorithm"]["name"])
+        record.insert(1, "seed", self.about["seed"])
+        record = record.astype({"algorithm": "category", "metric": "category"})
+        record.attrs.update(self.about)
+        return record
+
+
+class Checkpoint:
+    """A file with everything that a stopped run needs to continue."""
+
+    def __init__(self, path: Path, about: dict[str, Any]):
+        self.path, self.about, self.last = path, about, time.monotonic()
+
+    def due(self) -> bool:
+        return time.monotonic() - self.last > CHECKPOINT_SECONDS
+
+    def save(self, state: State, record: Record, done: int) -> None:
+        """Write the file aside and move it into place."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        aside = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
+        saved = {"about": repr(self.about), "done": done, "state": tuple(state)}
+        torch.save(saved | {"blocks": record.blocks}, aside)
+        os.replace(aside, self.path)
+        self.last = time.monotonic()
+
+    def restore(self) -> tuple[State, Record, int]:
+        try:
+            saved = torch.load(self.path, weights_only=True)
+            same, state = saved["about"] == repr(self.about), State(*saved["state"])
+            record, done = Record(self.about, saved["blocks"]), saved["done"]
+        except Exception as error:
+            raise ValueError(
+                f"checkpoint {self.path} cannot be read ({type(error).__name__}): "
+                "delete it to start again"
+            ) from error
+        if not same:
+            raise ValueError(
+                f"checkpoint {self.path} belongs to another run: delete it or give another path"
+            )
+        return state, record, done
+
+
+def describe(thing: Any) -> Any:
+    """A plain description that is the same in every process: names and settings, no addresses."""
+    if isinstance(thing, Federation):
+        return {"name": "Federation", "clients": thing.ids.tolist()}
+    if isinstance(thing, Model):
+        shape = list(thing.shape)
+        return {"name": "Model", "shape": shape, "classes": thing.classes, "numbers": thing.size}
+    if is_dataclass(thing) and not isinstance(thing, type):
+        values = {field.name: describe(getattr(thing, field.name)) for field in fields(thing)}
+        return {"name": type(thing).__name__, **values}
+    if isinstance(thing, (list, tuple)):
+        return [describe(item) for item in thing]
+    if isinstance(thing, (str, int, float, bool)) or thing is None:
+        return thing
+    return getattr(thing, "__qualname__", None) or " ".join(repr(thing).split())
