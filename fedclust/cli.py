@@ -147,7 +147,7 @@ def replicated(paper: Any, tier: str, run: dict[str, Any], asked: dict[str, Any]
     from fedclust.report import notebooks, papers, scoreboard
 
     key, usual = paper.key, paper.at(tier, str(asked.get("device", "cpu")))
-    changed = {n: v for n, v in asked.items() if v is not None and n not in papers.RUN and usual.get(n) != v}
+    changed = {n: v for n, v in asked.items() if v is not None and n not in {"seeds", *papers.RUN} and usual.get(n) != v}
     place = Path("build", "executed", f"changed-{digest(changed)[:8]}") if changed else Path("replications", "executed")
     if tier == "paper":
         print(f"{key}: {estimate(key)}", file=sys.stderr)

@@ -159,7 +159,8 @@ Markdown(markdown(paper.settings_table(p.tier)))
 n, m = p.clients + len(range(p.join_every, p.rounds, p.join_every)), round(0.8 * p.samples)  # clients, their images
 budget = {"epsilon": p.epsilon, "delta": p.delta, "clip": p.clip}
 noised, dpsgd = {"kind": "UpdateNoise"} | budget, {"kind": "DPSGD", "participations": p.rounds} | budget
-sgd = {name: getattr(p, name) for name in ("lr", "momentum", "decay", "batch", "epochs")} | {"steps": p.steps or None}
+sgd = dict(lr=p.lr, momentum=p.momentum, decay=p.decay, batch=p.batch)
+sgd |= dict(epochs=p.epochs, steps=p.steps or None)
 joins = {"start": p.clients, "join_every": p.join_every}
 drifts = {"drift_from": p.drift_from, "drift_every": p.drift_every}
 base = {
@@ -171,7 +172,7 @@ base = {
 }  # fmt: skip
 kinds = ("complete", "divergence", "euclidean", "cosine")
 methods = {
-    "DCFL": {k: getattr(p, k) for k in ("preference", "power", "new_models")} | {"kind": "DCFL", "distance": kinds[0]},
+    "DCFL": dict(kind="DCFL", distance=kinds[0], preference=p.preference, power=p.power, new_models=p.new_models),
     "CFL": {"kind": "CFL", "eps1": p.eps1 * p.clip, "eps2": p.eps2 * p.clip, "warmup": p.split_from},
     "FedAvg": {"kind": "FedAvg"}, "Local": {"kind": "LocalOnly"},
 }  # fmt: skip
@@ -268,7 +269,7 @@ report.summary("table-extra-clusters", behaviour, "What DCFL's clusters do, by d
 # first round (one cluster) and later (several). At the quick tier this is one seed: an illustration.
 
 # %%
-few, short = p.seeds[: p.extra_seeds], min(p.rounds, p.extra_rounds)
+few, short = p.seeds[: p.side_seeds], min(p.rounds, p.extra_rounds)
 looks = [trial("DCFL", s, few_clients | {"events": {}, "rounds": t}) for s in few for t in (0, short)]
 seen = report.sweep([Trial(look.settings, look.seed, task="pairs") for look in looks])
 ranks = seen.groupby(["round", "metric", "seed"], observed=True)[["value", "angle", "labels"]].corr("spearman")

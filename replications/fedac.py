@@ -24,7 +24,7 @@ backend = "loky"  # where they run: loky (here), ray or dask (a cluster)
 data = None  # "cifar10" | "glyphs"
 clients = None  # spread evenly over the client clusters
 rounds = None  # communication rounds
-participation = None  # share of a cluster's clients that train in a round
+fraction = None  # share of a cluster's clients that train in a round
 lr = None  # learning rate, for the printed number of local steps
 alpha = None  # the loss may change by less than this, for 10,000 test images
 loss = None  # what changes: the "sum" of the losses of test batches | "mean"
@@ -104,7 +104,7 @@ whole = {"lr": p.lr, "epochs": p.epochs}
 full = p.epochs * int(np.ceil((1 - p.holdout) * len(images.y) / p.clients / paper.at("paper")["batch"]))  # steps
 pace = {"lr": studies.stretched(p.lr, p.momentum, full, p.steps), "steps": p.steps} if p.steps else whole
 gates = {"alpha": p.alpha * scale, "beta": p.beta, "loss": p.loss, "reading": p.reading, "warmup": p.warmup}
-fedavg, fedac = ({"kind": kind, "fraction": p.participation} for kind in ("FedAvg", "FedAC"))
+fedavg, fedac = ({"kind": kind, "fraction": p.fraction} for kind in ("FedAvg", "FedAC"))
 net = {"kind": "cnn", "channels": p.channels, "kernel": 5, "hidden": p.hidden}
 local = {"momentum": p.momentum, "batch": p.batch}
 groups = {"kind": "class_groups", "clients": p.clients, "holdout": p.holdout or None}
@@ -245,7 +245,7 @@ report.table("table-extra-gates", tables, "Shares of the watched rounds, all see
 # %%
 seen = readings.drawn(runs["two", "watched"])
 caption = "The angle to the mean, measured and for equal updates; how often a draw can fire"
-report.figure("fig-extra-angle", figures.angles(seen, gates["alpha"], p.participation, p.clients), caption)
+report.figure("fig-extra-angle", figures.angles(seen, gates["alpha"], p.fraction, p.clients), caption)
 held = (seen.theta < p.beta).groupby(np.digitize(seen.smaller, (0.35, 0.45))).mean().reindex(range(3)) * 100
 Markdown(
     f"The angle condition held in {held[2]:.0f} % of the even draws, in {held[0]:.0f} % of the lopsided (below 0.35)."

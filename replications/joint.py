@@ -45,7 +45,7 @@ from fedclust.report.drawings import joint as figures
 
 paper, p = fc.papers.start("joint", globals())
 report = Report(paper, p)
-few, pair, named = p.seeds[: p.panel_seeds], (0.0, p.named_lambda), f"lambda {p.named_lambda:g}"
+few, pair, named = p.seeds[: p.side_seeds], (0.0, p.named_lambda), f"lambda {p.named_lambda:g}"
 
 # %% [markdown]
 # ## The method
@@ -120,14 +120,17 @@ def split(d, seed, **how):
 
 # One run; `how` changes the training, the method or the labels.
 def trial(lam, seed, d="MNIST", m="MLP", label=None, **how):
-    how = p.values | {"rounds": p.panel_iterations} | how
+    usual = dict(sign=p.sign, loss=p.loss, similarity=p.similarity, rescue=p.rescue, inits=p.inits)
+    usual |= dict(lr=p.lr, batch=p.batch, relabel=p.relabel, rounds=p.panel_iterations)
+    how = usual | how
     mlp = {"kind": "mlp", "hidden": p.hidden_cifar if d == "CIFAR10" else p.hidden}
     cnn = {"kind": "cnn", "channels": p.channels, "kernel": 3, "pool": "last", "hidden": p.cnn_hidden}
     method = {rule: how[rule] for rule in ("sign", "loss", "similarity", "rescue", "inits")}
     settings = {"data": source(d, p.shrink), "model": {"MLP": mlp, "CNN": cnn}[m]}
     settings["partition"] = split(d, seed, holdout=p.holdout or None, relabel=how["relabel"])
     settings["method"] = {"kind": "Joint", "k": sets[d][4], "lam": lam} | method
-    settings |= {"train": {k: how[k] for k in ("lr", "batch")}, "rounds": how["rounds"], "eval_every": p.eval_every}
+    settings["train"] = dict(lr=how["lr"], batch=how["batch"])
+    settings |= dict(rounds=how["rounds"], eval_every=p.eval_every)
     tags = {"data": d, "model": m, "lam": lam, "lr": how["lr"]}
     return fc.experiments.Trial(settings, seed, label or names[lam], tags, "averaged")
 
@@ -180,12 +183,14 @@ report.figure("fig2", fig, seeds=p.seeds[:1])
 
 # %%
 at, nets = paper.at("paper", "cuda"), {}  # the whole size
+grey = dict(channels=at["channels"], hidden=at["cnn_hidden"], kernel=3, pool="last")
+color = dict(channels=at["channels_cifar"], hidden=at["cnn_hidden_cifar"], kernel=5, pool="each")
 for d in sets:
-    shape, end = ((3, 32, 32), "_cifar") if d == "CIFAR10" else ((1, 28, 28), "")
-    size = {"shape": shape, "classes": 40 if d == "EMNIST" else 8}
-    how = {"pool": "each", "kernel": 5} if d == "CIFAR10" else {"pool": "last", "kernel": 3}
-    nets["MLP", d] = fc.models.mlp(**size, hidden=at[f"hidden{end}"])
-    nets["CNN", d] = fc.models.cnn(**size, channels=at[f"channels{end}"], hidden=at[f"cnn_hidden{end}"], **how)
+    colored = d == "CIFAR10"
+    shape, classes = (3, 32, 32) if colored else (1, 28, 28), 40 if d == "EMNIST" else 8
+    hidden = at["hidden_cifar"] if colored else at["hidden"]
+    nets["MLP", d] = fc.models.mlp(shape, classes, hidden)
+    nets["CNN", d] = fc.models.cnn(shape, classes, **(color if colored else grey))
 report.layers("fig3", nets)
 
 # %% [markdown]

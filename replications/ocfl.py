@@ -101,7 +101,7 @@ skews = {"IID": {"kind": "iid"}, "non-IID": sliced, "non-IID2": sliced | {"slice
 panels = [(d, m) for d in use for m in ("MLP", "CNN")]
 sgd = {"batch": p.batch, "momentum": p.momentum, "optimizer": p.optimizer}
 optics = {"kind": "OPTICS", "min_samples": p.min_samples, "metric": p.metric}
-fedavg, alone = {"kind": "FedAvg", "fraction": p.frac}, sgd | {"lr": p.lr_alone}  # Algorithm 1: whole epochs
+fedavg, alone = {"kind": "FedAvg", "fraction": p.fraction}, sgd | {"lr": p.lr_alone}  # Algorithm 1: whole epochs
 data, nets, full, share, ocfl = {}, {}, {}, {}, {}
 for d, (name, mean, std, conv, _, xi) in use.items():
     drawn = {"n": 50 * p.clients, "n_test": 10, "color": d == "CIFAR-10"} if name == "glyphs" else {}
@@ -110,7 +110,7 @@ for d, (name, mean, std, conv, _, xi) in use.items():
     nets[d, "CNN"] = {"kind": "cnn", "channels": conv[:2], "kernel": 5, "hidden": conv[2:]}
     full[d] = len(fc.studies.dataset({"data": data[d]}).y) * 4 // (5 * p.clients * p.batch)  # steps of a printed epoch
     share[d] = {"clients": p.clients, "holdout": p.holdout, "limit": full[d] * p.batch}
-    ocfl[d] = {"kind": "OCFL", "fraction": p.frac, "pretrain": alone, "estimator": optics | {"xi": xi}}
+    ocfl[d] = {"kind": "OCFL", "fraction": p.fraction, "pretrain": alone, "estimator": optics | {"xi": xi}}
     ocfl[d] |= {"merge": p.merge, "merge_on": p.merge_on}
 
 
@@ -142,7 +142,7 @@ plans = {"fig1": [trial(name, s, method=kind, **how) for s in p.seeds for name, 
 how, grid = {"rounds": p.rounds, "eval_every": p.every}, [(*at, dist) for at in panels for dist in skews]
 plans["fig3"] = [trial("FedAvg", s, *at, train=local(at[0], p.lr), **how) for s in p.seeds for at in grid]
 
-epochs, few = {"MLP": p.epochs_mlp, "CNN": p.epochs_cnn}, p.seeds[:3]
+epochs, few = {"MLP": p.epochs_mlp, "CNN": p.epochs_cnn}, p.seeds[: p.side_seeds]
 asked = {f"xi {xi:g}": optics | {"xi": xi} for xi in sorted({p.xi_first, p.xi_second, 0.1, 0.2})}
 how = {"train": alone, "estimators": asked, "task": "alone"}
 plans["alone"] = [trial("", s, d, m, epochs=epochs[m], **how) for s in p.seeds for d, m in panels]

@@ -50,7 +50,7 @@ def test_every_fedclust_command_parses():
 def test_papermill_parameters_are_parameters():
     line = next(line for line in SHELL if "papermill" in line)
     notebook, names = re.search(r"replications/(\w+)\.ipynb", line)[1], re.findall(r"-p (\w+)", line)
-    allowed = {n for n, s in papers.load(notebook).settings.items() if s.get("parameter")} | papers.RUN.keys()
+    allowed = {n for n, s in papers.load(notebook).settings.items() if s.get("parameter")} | {"seeds"} | papers.RUN.keys()
     assert set(names) <= allowed
     target = Path(shlex.split(line)[2])
     assert f"mkdir -p {target.parent}" in SHELL[: SHELL.index(line)]  # papermill makes no folders, a new clone has none

@@ -9,6 +9,7 @@ import math
 import tomllib
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,38 +17,29 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from fedclust.experiments.sweeps import BACKENDS
-from fedclust.paths import root
+from fedclust.paths import TIERS, root
+from fedclust.report import expressions
 
-TIERS = ("smoke", "quick", "paper")
 SOURCES = ("paper", "author-code", "likely-base", "assumed", "spec")
-VERDICTS = (
-    "not reproduced",
-    "inconclusive",
-    "direction",
-    "reproduced",
-)  # from weak to strong; "untested" stands apart
+VERDICTS = ("not reproduced", "inconclusive", "direction", "reproduced")  # from weak to strong
 BOUNDS = ("above", "below", "at_least", "at_most")
-RUN = {
-    "tier": str,
-    "seeds": list,
-    "jobs": int,
-    "backend": str,
-    "device": str,
-}  # how a notebook runs, in every paper
-KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, allowed beside)
-    "": ({"key", "paper", "setting", "figure", "claim"}, {"data", "table"}),
+RUN = {"tier": "quick", "jobs": 2, "backend": "loky"}  # how a notebook runs, in every paper
+MOST_SEEDS = 1000
+KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, also allowed)
+    "": ({"key", "paper", "setting", "figure", "claim"}, {"data", "reading", "table"}),
     "paper": ({"title", "authors", "venue", "year", "claim"}, {"doi", "url", "code", "hours"}),
     "data": ({"names"}, {"stand_in", "note"}),
     "setting": (
         {"name", "value", "source"},
         {"where", "note", "min", "max", "allowed", "parameter", "optional", *TIERS, "cpu"},
     ),
+    "reading": ({"name", "value", "source"}, {"where", "note"}),
     "table": ({"id", "caption", "columns", "rows"}, {"kind", "note", "extra"}),
     "figure": ({"id", "caption"}, {"note", "extra"}),
     "claim": ({"id", "text", "where", "test"}, {"note"}),
     "test": ({"expr"}, {*BOUNDS, "paper", "tolerance", "note"}),
 }
+Entries = dict[str, dict[str, Any]]
 
 
 class PaperError(ValueError):
@@ -56,44 +48,39 @@ class PaperError(ValueError):
 
 @dataclass(frozen=True)
 class Paper:
+    """A paper's file. A setting is read by the notebook; a reading is only told to its readers."""
+
     key: str
     about: dict[str, Any]
-    settings: dict[str, dict[str, Any]]
-    tables: dict[str, dict[str, Any]]
-    figures: dict[str, dict[str, Any]]
-    claims: dict[str, dict[str, Any]]
+    settings: Entries
+    readings: Entries
+    tables: Entries
+    figures: Entries
+    claims: Entries
 
     def at(self, tier: str, device: str = "cpu") -> dict[str, Any]:
-        """Every setting's value at a tier; some have one for tier paper on a processor, what it does in some hours."""
+        """Every setting's value at a tier. On a processor the tier paper may be smaller (`cpu`)."""
         first = "cpu" if (tier, device) == ("paper", "cpu") else tier
         return {name: s.get(first, s.get(tier, s["value"])) for name, s in self.settings.items()}
 
     def printed(self, table: str) -> dict[tuple[str, str], Any]:
         """A table's cells by (row, column)."""
-        entry = self.tables[table]
-        return {
-            (row[0], c): v
-            for row in entry["rows"]
-            for c, v in zip(entry["columns"], row[1:], strict=True)
-        }
+        entry: dict[str, Any] = self.tables[table]
+        cells: dict[tuple[str, str], Any] = {}
+        for row, *values in entry["rows"]:
+            cells |= {(row, c): v for c, v in zip(entry["columns"], values, strict=True)}
+        return cells
 
     def settings_table(self, tier: str, device: str = "cpu") -> pd.DataFrame:
         """What was run beside what the paper says, and how each value is known."""
         here = self.at(tier, device)
-        rows = [
-            [
-                name,
-                show(s["value"]),
-                show(here[name]),
-                s["source"],
-                s.get("where", ""),
-                s.get("note", ""),
-            ]
-            for name, s in self.settings.items()
-        ]
-        return pd.DataFrame(
-            rows, columns=["setting", "paper size", f"here ({tier})", "source", "where", "note"]
-        )
+        rows = []
+        for name, entry in (self.settings | self.readings).items():
+            values = [show(entry["value"]), show(here.get(name, entry["value"]))]
+            notes = [entry["source"], entry.get("where", ""), entry.get("note", "")]
+            rows.append([name, *values, *notes])
+        columns = ["setting", "paper size", f"here ({tier})", "source", "where", "note"]
+        return pd.DataFrame(rows, columns=columns)
 
 
 @dataclass
@@ -107,11 +94,15 @@ class Parameters:
         try:
             return self.__dict__["values"][name]
         except KeyError:
-            raise AttributeError(f"no setting {name!r} in papers/*.toml of this notebook") from None
+            known = "papers/*.toml of this notebook"
+            raise AttributeError(f"no setting {name!r} in {known}") from None
 
 
 def keys() -> list[str]:
     return sorted(path.stem for path in (root() / "papers").glob("*.toml"))
+
+
+# --- files ----------------------------------------------------------------------------------------
 
 
 def load(key: str, path: Path | None = None) -> Paper:
@@ -120,184 +111,230 @@ def load(key: str, path: Path | None = None) -> Paper:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise PaperError(
-            f"no paper {key!r}: {path.parent} has {', '.join(keys()) or 'none'}"
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        there = ", ".join(keys()) or "none"
+        raise PaperError(f"no paper {short(key)}: {path.parent} has {there}") from None
+    except (ValueError, OSError, RecursionError) as error:
         raise PaperError(f"{path.name}: {error}") from error
     return check(content, path.name)
 
 
 def check(content: dict[str, Any], file: str) -> Paper:
-    def need(section: str, entry: Any, where: str) -> None:
-        if not isinstance(entry, dict):
-            raise PaperError(f"{file}: {where}: must be a table of keys and values, not {entry!r}")
-        needed, beside = KEYS[section]
-        if missing := needed - entry.keys():
-            raise PaperError(f"{file}: {where}: {', '.join(sorted(missing))} missing")
-        if unknown := entry.keys() - needed - beside:
-            known = ", ".join(sorted(needed | beside))
-            raise PaperError(
-                f"{file}: {where}: unknown {', '.join(sorted(unknown))}; known: {known}"
-            )
-
-    def many(
-        section: str, name: str, source: dict[str, Any], where: str = ""
-    ) -> dict[str, dict[str, Any]]:
-        entries = source.get(section, [])
-        if not isinstance(entries, list):
-            raise PaperError(f"{file}: {where}{section}: write [[{section}]], one block each")
-        found: dict[str, dict[str, Any]] = {}
-        for number, entry in enumerate(entries, 1):
-            place = (
-                f"{where}{section} {entry.get(name, number) if isinstance(entry, dict) else number}"
-            )
-            need(section, entry, place)
-            if not isinstance(entry[name], str) or entry[name] in found:
-                raise PaperError(
-                    f"{file}: {place}: {name} must be a text that stands once, not {entry[name]!r}"
-                )
-            found[entry[name]] = entry
-        return found
-
-    need("", content, "top level")
-    need("paper", content["paper"], "paper")
-    settings = many("setting", "name", content)
-    for name, s in settings.items():
-        if s["source"] not in SOURCES:
-            raise PaperError(
-                f"{file}: setting {name}: source {s['source']!r} must be one of {', '.join(SOURCES)}"
-            )
+    """The file's content as a `Paper`, or an error that names the file and the place in it."""
+    complete("", content, f"{file}: top level")
+    complete("paper", content["paper"], f"{file}: paper")
+    sections = ("setting", "reading", "table", "figure", "claim")
+    settings, readings, tables, figures, claims = (blocks(s, content, file) for s in sections)
+    if twice := settings.keys() & readings.keys():
+        raise PaperError(f"{file}: {', '.join(twice)} is a setting and a reading; keep one")
+    for name, entry in (settings | readings).items():
+        if entry["source"] not in SOURCES:
+            known = ", ".join(SOURCES)
+            where = f"{file}: {name}: source {short(entry['source'])}"
+            raise PaperError(f"{where} must be one of {known}")
+    for name, setting in settings.items():
         for tier in ("value", *TIERS, "cpu"):
-            if tier in s:
-                fits(s, s[tier], f"{file}: setting {name}: {tier}")
-    tables, figures, claims = (
-        many("table", "id", content),
-        many("figure", "id", content),
-        many("claim", "id", content),
-    )
+            if tier in setting:
+                fits(setting, setting[tier], f"{file}: setting {name}: {tier}")
     for name, table in tables.items():
-        if not all(
-            isinstance(row, list) and len(row) == len(table["columns"]) + 1 for row in table["rows"]
-        ):
-            raise PaperError(
-                f"{file}: table {name}: each row is its name and {len(table['columns'])} cells"
-            )
+        count = len(table["columns"]) if isinstance(table["columns"], list) else 0
+        rows = table["rows"] if isinstance(table["rows"], list) else [None]
+        if not all(isinstance(row, list) and len(row) == count + 1 for row in rows):
+            raise PaperError(f"{file}: table {name}: each row must be its name and {count} cells")
     for name, claim in claims.items():
-        if not isinstance(claim["test"], list):
-            raise PaperError(f"{file}: claim {name}: write [[claim.test]], one block each")
-        for test in claim["test"]:
-            need("test", test, f"claim {name}: test")
-            if sum(bound in test for bound in BOUNDS) != 1:
-                raise PaperError(
-                    f"{file}: claim {name}: {test['expr']!r} needs exactly one of {', '.join(BOUNDS)}"
-                )
-            for number in (*BOUNDS, "paper", "tolerance"):
-                if number in test and (
-                    isinstance(test[number], bool) or not isinstance(test[number], (int, float))
-                ):
-                    raise PaperError(
-                        f"{file}: claim {name}: {number} = {test[number]!r} must be a number"
-                    )
-    return Paper(str(content["key"]), content["paper"], settings, tables, figures, claims)
+        check_claim(claim, f"{file}: claim {name}")
+    key = str(content["key"])
+    return Paper(key, content["paper"], settings, readings, tables, figures, claims)
+
+
+def complete(section: str, entry: Any, where: str) -> None:
+    """An entry has all keys that its section needs, and no unknown ones."""
+    if not isinstance(entry, dict):
+        raise PaperError(f"{where}: must be a table of keys and values, not {short(entry)}")
+    needed, also = KEYS[section]
+    if missing := needed - entry.keys():
+        raise PaperError(f"{where}: {', '.join(sorted(missing))} missing")
+    if unknown := entry.keys() - needed - also:
+        known = ", ".join(sorted(needed | also))
+        raise PaperError(f"{where}: unknown {min(unknown)[:60]}; known: {known}")
+
+
+def blocks(section: str, content: dict[str, Any], file: str) -> Entries:
+    """The section's blocks by their names."""
+    entries = content.get(section, [])
+    if not isinstance(entries, list):
+        raise PaperError(f"{file}: {section}: write [[{section}]], one block each")
+    name = "name" if section in ("setting", "reading") else "id"
+    found: Entries = {}
+    for number, entry in enumerate(entries, 1):
+        label = entry.get(name, number) if isinstance(entry, dict) else number
+        where = f"{file}: {section} {str(label)[:60]}"
+        complete(section, entry, where)
+        if not isinstance(label, str) or label in found:
+            raise PaperError(f"{where}: {name} must be a unique string, not {short(label)}")
+        found[label] = entry
+    return found
+
+
+def check_claim(claim: dict[str, Any], where: str) -> None:
+    if not isinstance(claim["test"], list) or not claim["test"]:
+        raise PaperError(f"{where}: write [[claim.test]], at least one block")
+    for test in claim["test"]:
+        complete("test", test, f"{where}: test")
+        expr = test["expr"]
+        try:
+            expressions.parse(expr)
+        except expressions.ExpressionError as error:
+            raise PaperError(f"{where}: expr {short(expr)}: {error}") from error
+        if sum(bound in test for bound in BOUNDS) != 1:
+            raise PaperError(f"{where}: {expr!r} needs exactly one of {', '.join(BOUNDS)}")
+        for name in (*BOUNDS, "paper", "tolerance"):
+            if name in test and not isinstance(test[name], float) and not integer(test[name]):
+                raise PaperError(f"{where}: {name} = {short(test[name])} must be a number")
+
+
+# --- values ---------------------------------------------------------------------------------------
 
 
 def fits(setting: dict[str, Any], value: Any, where: str) -> Any:
     """The value in the setting's type and range, or an error that says what is allowed."""
-    kind = type(setting["value"])
     if value is None and setting.get("optional"):
         return None
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if setting["name"] == "seeds" and isinstance(value, int) and not isinstance(value, bool):
-        value = list(range(value))
-    kind = list if setting["name"] == "seeds" else kind
+    what = f"{where} = {short(value)}"
+    if setting["name"] == "seeds":
+        return some_seeds(value, what)
+    kind = type(setting["value"])
+    if kind is float and integer(value):
+        value = float(value) if abs(value) < 1e300 else math.inf
     if type(value) is not kind:
-        raise PaperError(
-            f"{where} = {value!r}: must be of type {kind.__name__}, like {setting['value']!r}"
-        )
-    if setting["name"] == "seeds" and (
-        not value or {*map(type, value)} != {int} or len({*value}) < len(value)
-    ):
-        raise PaperError(
-            f"{where} = {value!r}: must be a number of seeds or a list of different whole numbers"
-        )
-    if "allowed" in setting and not all(
-        v in setting["allowed"] for v in (value if kind is list else [value])
-    ):
-        raise PaperError(
-            f"{where} = {value!r}: allowed are {', '.join(map(repr, setting['allowed']))}"
-        )
+        example = short(setting["value"])
+        raise PaperError(f"{what}: must be of type {kind.__name__}, like {example}")
+    if "allowed" in setting and value not in setting["allowed"]:
+        raise PaperError(f"{what}: allowed are {', '.join(map(repr, setting['allowed']))}")
     if kind in (int, float):
         low, high = setting.get("min", -math.inf), setting.get("max", math.inf)
-        if not low <= value <= high:
-            raise PaperError(f"{where} = {value!r}: must be {bounds(low, high)}")
+        if not low <= value <= high or not math.isfinite(value):
+            raise PaperError(f"{what}: must be {bounds(low, high)}")
     return value
+
+
+def some_seeds(value: Any, what: str) -> list[int]:
+    """How many seeds, or which: a list of different whole numbers."""
+    if integer(value) and 0 < value <= MOST_SEEDS:
+        return list(range(value))
+    listed = isinstance(value, list) and 0 < len(value) <= MOST_SEEDS
+    if listed and all(map(integer, value)) and len({*value}) == len(value):
+        return value
+    allowed = f"a number from 1 to {MOST_SEEDS} or a list of different whole numbers"
+    raise PaperError(f"{what}: must be {allowed}")
+
+
+def integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def bounds(low: float, high: float) -> str:
     if high == math.inf:
-        return f"at least {low:g}"
+        return f"at least {low:g}" if low > -math.inf else "a finite number"
     return f"at most {high:g}" if low == -math.inf else f"from {low:g} to {high:g}"
 
 
-def spelled(value: Any, setting: dict[str, Any]) -> Any:
-    """papermill's -p hands a list over as text."""
-    if isinstance(value, str) and not isinstance(setting["value"], str):
-        with suppress(ValueError, SyntaxError):
-            return ast.literal_eval(value)
-    return value
+def plain(value: Any, kind: type) -> Any:
+    """A parameter in Python's own types: papermill hands a list over as text, people an array."""
+    if isinstance(value, str) and kind is not str:
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            value = ast.literal_eval(value)
+    if isinstance(value, (list, range, tuple, set, frozenset)):
+        return [plain(each, str) for each in islice(value, MOST_SEEDS + 1)]
+    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
+
+
+def show(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def short(value: Any) -> str:
+    """The value as Python writes it, cut where it is long."""
+    if isinstance(value, int) and abs(value) > 10**60:
+        return "a very large number"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+# --- the first cell of a notebook -----------------------------------------------------------------
 
 
 def start(key: str, namespace: dict[str, Any]) -> tuple[Paper, Parameters]:
-    """First cell of a notebook: its parameters, checked and resolved. None means what the paper's file says."""
+    """A notebook's parameters, checked and resolved. None means what the paper's file says."""
     pd.set_option("display.max_colwidth", None)  # notes are shown whole
     paper = load(key)
-    allowed = {name for name, s in paper.settings.items() if s.get("parameter")} | RUN.keys()
-    literal = (str, int, float, bool, list, dict, tuple, type(None))
-    given = {
-        name: value
-        for name, value in namespace.items()
-        if not name.startswith("_") and isinstance(value, literal) and name not in ("In", "Out")
-    }
-    first = "_fedclust_started" not in namespace
+    source = root() / "replications" / f"{key}.py"
+    if source.exists() and (unread := paper.settings.keys() - read_by(source)):
+        names = ", ".join(sorted(unread))
+        raise PaperError(f"{key}.toml: {source.name} never reads {names}: write [[reading]]")
+    exposed = {name for name, s in paper.settings.items() if s.get("parameter")}
+    known = exposed | {"seeds"} | RUN.keys()
+    if "_fedclust_started" not in namespace:
+        refuse_unknown(paper, namespace, known)
     namespace["_fedclust_started"] = True
-    if first and (unknown := given.keys() - allowed):
-        raise PaperError(
-            f"unknown parameter {', '.join(sorted(unknown))}: {key} takes {', '.join(sorted(allowed))}"
-        )
-    tier = given.get("tier", "quick")
-    if tier not in TIERS:
-        raise PaperError(f"parameter tier = {tier!r}: allowed are {', '.join(TIERS)}")
-    how: dict[str, Any] = {"tier": tier, "jobs": 2, "backend": "loky", "device": "cpu"}
-    for name, default in how.items():
-        how[name] = default if given.get(name) is None else given[name]
-        if type(how[name]) is not RUN[name] or how["jobs"] < 1:
-            kind = RUN[name].__name__
-            raise PaperError(
-                f"parameter {name} = {how[name]!r}: must be of type {kind}, like {default!r}"
-            )
-    values, changed = paper.at(tier, how["device"]), {}
-    values = {
-        name: fits(s, values[name], f"{key}.toml: setting {name}")
-        for name, s in paper.settings.items()
-    }
-    for name in allowed & paper.settings.keys():
-        if given.get(name) is not None:
-            value = fits(
-                paper.settings[name],
-                spelled(given[name], paper.settings[name]),
-                f"parameter {name}",
-            )
-            if value != values[name] and name not in RUN:
-                changed[name] = value
-            values[name] = value
-    if how["backend"] not in BACKENDS:
-        raise PaperError(
-            f"parameter backend = {how['backend']!r}: allowed are {', '.join(BACKENDS)}"
-        )
-    values |= how
-    return paper, Parameters(values, changed)
+    given = {name: namespace[name] for name in known if namespace.get(name) is not None}
+    how = {name: plain(given.get(name, usual), type(usual)) for name, usual in RUN.items()}
+    for name, fine, allowed in (
+        ("tier", how["tier"] in TIERS, f"allowed are {', '.join(TIERS)}"),
+        ("jobs", integer(how["jobs"]) and how["jobs"] > 0, "must be a whole number, at least 1"),
+        ("backend", isinstance(how["backend"], str), "must be a name like 'loky'"),
+    ):
+        if not fine:
+            raise PaperError(f"parameter {name} = {short(how[name])}: {allowed}")
+    chosen, changed = {}, {}
+    for name in sorted(given.keys() & paper.settings.keys()):
+        setting = paper.settings[name]
+        value = plain(given[name], type(setting["value"]))
+        chosen[name] = fits(setting, value, f"parameter {name}")
+    device = chosen.get("device", "cpu")
+    values = paper.at(how["tier"], device)
+    for name, setting in paper.settings.items():
+        values[name] = fits(setting, values[name], f"{key}.toml: setting {name}")
+        if name in chosen and chosen[name] != values[name]:
+            values[name] = chosen[name]
+            if name != "seeds":
+                changed[name] = chosen[name]
+    present(device)
+    return paper, Parameters(values | how, changed)
+
+
+def refuse_unknown(paper: Paper, namespace: dict[str, Any], known: set[str]) -> None:
+    """An error for what the parameters cell gives and nobody takes."""
+    literal = (str, int, float, list, dict, tuple, set, range)
+    for name, value in namespace.items():
+        if name.startswith("_") or name in {*known, "In", "Out"} or not isinstance(value, literal):
+            continue
+        if name in paper.settings:
+            remedy = f"add parameter = true to it in papers/{paper.key}.toml"
+            raise PaperError(f"{name} is a setting but no parameter: {remedy}")
+        takes = ", ".join(sorted(known))
+        raise PaperError(f"unknown parameter {name[:60]}: {paper.key} takes {takes}")
+
+
+def read_by(source: Path) -> set[str]:
+    """What a notebook's source reads: each `p.name`, and each `values["name"]`."""
+    found = set()
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            found |= {node.attr} if node.value.id == "p" else set()
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            found.add(str(node.slice.value))
+    return found | {"seeds"}  # the report reads them
+
+
+def present(device: str) -> None:
+    """An error if this machine has no such device; the processor is always there."""
+    if device == "cpu":
+        return
+    import torch
+
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not there.get(device, False):
+        raise PaperError(f"parameter device = {device!r}: this machine has none; use 'cpu'")
 
 
 # --- verdicts --------------------------------------------------------------------------------------------------------
@@ -385,7 +422,3 @@ def sentence(test: dict[str, Any]) -> str:
     printed = "" if test["paper"] is None else f"; the paper has {test['paper']:g}"
     spread = "" if not math.isfinite(test["low"]) else f" [{test['low']:.3g}, {test['high']:.3g}]"
     return f"{test['expr']} = {test['ours']:.3g}{spread} over {test['seeds']} seeds, needed {test['needs']}{printed}"
-
-
-def show(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from fedclust.experiments import Trial, studies, sweeps
-from fedclust.experiments.sweeps import LIBRARIES
+from fedclust.experiments.sweeps import BACKENDS, LIBRARIES
 from fedclust.models import Model, layers
 from fedclust.paths import digest, figures, root, write
 from fedclust.report import papers, plots
@@ -28,6 +28,9 @@ class Report:
 
     def __init__(self, paper: Paper, p: Parameters):
         self.paper, self.p = paper, p
+        if p.backend not in BACKENDS:
+            allowed = ", ".join(BACKENDS)
+            raise papers.PaperError(f"parameter backend = {p.backend!r}: allowed are {allowed}")
         base = figures()
         if p.changed:
             base = root() / "build" / "figures" / f"changed-{digest(p.changed)[:8]}"

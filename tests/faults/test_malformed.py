@@ -29,7 +29,7 @@ WRONG = {  # for a setting of this type
     list: [{}, 0.5, True, "many"],
 }
 SEEDS = [[], [0, 0], [0.5], "many", {}, True, -1, "[0,", ["0"]]
-RUN = {"tier": ["huge", 3, [], "Quick"], "jobs": [0, -1, "two", 1.5, []], "backend": [3, [], 0.5], "device": [3, []]}
+RUN = {"tier": ["huge", 3, [], "Quick"], "jobs": [0, -1, "two", 1.5, []], "backend": [3, [], 0.5]}
 
 
 def wrong_parameters(key: str) -> list[tuple[str, object]]:

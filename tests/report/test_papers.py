@@ -90,17 +90,13 @@ def test_tier_values_override_the_paper_size(paper):
     assert table.loc["epsilon", "here (quick)"] == "5"
 
 
-def test_a_processor_may_have_sizes_of_its_own(content, folder):
+def test_a_processor_may_have_sizes_of_its_own(content):
     content["setting"][1]["cpu"] = 2.0
     paper = papers.check(content, "toy.toml")
     sizes = [paper.at(tier, device)["epsilon"] for tier in ("quick", "paper") for device in ("cpu", "cuda")]
     assert sizes == [5.0, 5.0, 2.0, 10.0]
     assert paper.settings_table("paper", "cuda").set_index("setting").loc["epsilon", "here (paper)"] == "10"
     assert paper.settings_table("paper").set_index("setting").loc["epsilon", "here (paper)"] == "2"
-    text = TOML.replace("quick = 5.0", "quick = 5.0\ncpu = 2.0")
-    (folder / "papers" / "toy.toml").write_text(text)
-    for device, size in (("cpu", 2.0), ("cuda", 10.0)):
-        assert papers.start("toy", {"tier": "paper", "device": device})[1].epsilon == size
 
 
 @pytest.mark.parametrize(
@@ -112,8 +108,13 @@ def test_a_processor_may_have_sizes_of_its_own(content, folder):
         (lambda c: c["setting"][0].update(source="rumour"), "source 'rumour'"),
         (lambda c: c["setting"][1].update(quick="five"), "epsilon: quick = 'five'"),
         (lambda c: c["setting"][2].update(value="none"), "allowed are 'update', 'dpsgd'"),
-        (lambda c: c["setting"].append(c["setting"][0]), "stands once"),
+        (lambda c: c["setting"].append(c["setting"][0]), "must be a unique string"),
         (lambda c: c["table"][0].update(rows=[["A", 1, 2]]), "its name and 1 cells"),
+        (lambda c: c.update(reading=[{"name": "epsilon", "value": 1, "source": "paper"}]), "keep one"),
+        (lambda c: c["claim"][0].update(test=[]), "at least one block"),
+        (lambda c: c["claim"][0]["test"][0].update(expr=5), "expr 5: 5 must be a string"),
+        (lambda c: c["claim"][0]["test"][0].update(expr="a.mean()"), "'a.mean()' is not allowed"),
+        (lambda c: c["claim"][0]["test"][0].update(expr="@pd.io.common.os.system('x')"), "claim c1: expr"),
         (lambda c: c["claim"][0]["test"][0].update(below=1.0), "exactly one of"),
         (lambda c: c["claim"][0]["test"][0].pop("above"), "exactly one of"),
         (lambda c: c["claim"][0]["test"][0].update(paper="0.1"), "must be a number"),
@@ -127,6 +128,7 @@ def test_errors_name_file_and_key(content, change, message):
     with pytest.raises(papers.PaperError, match=r"toy\.toml") as error:
         papers.check(broken, "toy.toml")
     assert message in str(error.value)
+    assert len(str(error.value)) <= 300
 
 
 @given(st.text(max_size=200) | st.sampled_from(TOML.splitlines()).map(lambda line: TOML.replace(line, line[:-2], 1)))
@@ -157,7 +159,8 @@ def test_start_takes_a_changed_value_and_says_so(folder):
     ("namespace", "message"),
     [
         ({"epsilom": 2}, "unknown parameter epsilom"),
-        ({"rounds": 5}, "unknown parameter rounds"),  # a setting, but not one to change from outside
+        ({"rounds": 5}, "rounds is a setting but no parameter: add parameter = true"),
+        ({"device": "cuda"}, "unknown parameter device"),  # this paper does not use it
         ({"tier": "huge"}, "tier = 'huge': allowed are smoke, quick, paper"),
         ({"epsilon": "two"}, "epsilon = 'two': must be of type float"),
         ({"epsilon": True}, "must be of type float"),
@@ -168,16 +171,73 @@ def test_start_takes_a_changed_value_and_says_so(folder):
         ({"seeds": [0, 0]}, "different whole numbers"),
         ({"seeds": [0.5]}, "different whole numbers"),
         ({"seeds": "0"}, "different whole numbers"),  # no seeds at all
-        ({"seeds": "many"}, "must be of type list"),
+        ({"seeds": 0}, "a number from 1 to 1000"),
+        ({"seeds": 10**9}, "a number from 1 to 1000"),
+        ({"seeds": range(10**9)}, "a number from 1 to 1000"),
+        ({"seeds": np.array([0.5, 1])}, "different whole numbers"),
+        ({"seeds": "many"}, "different whole numbers"),
+        ({"epsilon": math.inf}, "must be at least 0.5"),
+        ({"epsilon": "9" * 5000}, "..."),
+        ({"x" * 500: 1}, "unknown parameter xxx"),
         ({"jobs": 0}, "jobs = 0"),
         ({"backend": 3}, "backend = 3"),
-        ({"backend": "slurm"}, "allowed are loky, ray"),
     ],
 )
 def test_wrong_parameters_are_named(folder, namespace, message):
     with pytest.raises(papers.PaperError) as error:
         papers.start("toy", namespace)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [range(3), {0, 1, 2}, (0, 1, 2), np.arange(3), np.int64(3), "[0, 1, 2]", "3", [*np.arange(3)]],
+    ids=repr,
+)
+def test_seeds_of_every_kind_are_honoured(folder, seeds):
+    _, p = papers.start("toy", {"tier": "smoke", "seeds": seeds})
+    assert p.seeds == [0, 1, 2]
+    assert all(type(seed) is int for seed in p.seeds)
+
+
+def test_a_setting_that_no_code_reads_is_an_error(folder):
+    (folder / "replications").mkdir()
+    source = folder / "replications" / "toy.py"
+    source.write_text("p.epsilon, p.seeds, how['mechanism']  # p.rounds only in a comment")
+    with pytest.raises(papers.PaperError, match=r"toy\.py never reads rounds: write \[\[reading\]\]"):
+        papers.start("toy", {})
+    source.write_text("p.epsilon, p.rounds, how['mechanism']")
+    papers.start("toy", {})
+
+
+@pytest.mark.parametrize("key", papers.keys())
+def test_every_setting_of_the_papers_is_read(key):
+    source = papers.root() / "replications" / f"{key}.py"
+    assert papers.load(key).settings.keys() <= papers.read_by(source)
+
+
+def test_readings_are_shown_with_the_settings(content):
+    content["reading"] = [{"name": "angle", "value": "any", "source": "paper", "note": "a note"}]
+    table = papers.check(content, "toy.toml").settings_table("quick").set_index("setting")
+    assert table.loc["angle"].tolist() == ["any", "any", "paper", "", "a note"]
+
+
+def test_a_device_exists_where_a_paper_uses_it_and_must_be_there(folder):
+    more = '[[setting]]\nname = "device"\nvalue = "cpu"\nsource = "assumed"\nparameter = true\n'
+    text = TOML.replace("quick = 5.0", "quick = 5.0\ncpu = 2.0").replace("[[table]]", more + "[[table]]")
+    (folder / "papers" / "toy.toml").write_text(text)
+    assert papers.start("toy", {"tier": "paper"})[1].epsilon == 2.0
+    with pytest.raises(papers.PaperError, match="device = 'tpu': this machine has none"):
+        papers.start("toy", {"tier": "paper", "device": "tpu"})
+
+
+def test_another_device_is_another_experiment(folder, monkeypatch):
+    monkeypatch.setattr(papers, "present", lambda device: None)
+    more = '[[setting]]\nname = "device"\nvalue = "cpu"\nsource = "assumed"\nparameter = true\n'
+    text = TOML.replace("quick = 5.0", "quick = 5.0\ncpu = 2.0").replace("[[table]]", more + "[[table]]")
+    (folder / "papers" / "toy.toml").write_text(text)
+    _, p = papers.start("toy", {"tier": "paper", "device": "cuda"})
+    assert (p.epsilon, p.changed) == (10.0, {"device": "cuda"})
 
 
 def test_rerunning_the_first_cell_ignores_later_variables(folder):

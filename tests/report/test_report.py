@@ -19,7 +19,7 @@ def rep(tmp_path, monkeypatch):
 
 
 def parameters(**changed):
-    how = {"tier": "quick", "seeds": [0, 1, 2], "jobs": 1, "backend": "loky", "device": "cpu"}
+    how = {"tier": "quick", "seeds": [0, 1, 2], "jobs": 1, "backend": "loky"}
     return papers.Parameters({**how, "epsilon": 5.0, **changed}, changed)
 
 
@@ -62,6 +62,12 @@ def test_same_results_same_bytes(rep, tmp_path, monkeypatch):
     for path in rep.folder.iterdir():
         if path.name != "run.json":
             assert path.read_bytes() == (again.folder / path.name).read_bytes(), path.name
+
+
+def test_an_unknown_backend_is_refused_before_anything_is_trained(rep):
+    rep.p.values["backend"] = "slurm"
+    with pytest.raises(papers.PaperError, match="backend = 'slurm': allowed are loky, ray"):
+        report.Report(rep.paper, rep.p)
 
 
 @pytest.mark.parametrize("forgotten", ["figure", "compare", "judge"])
