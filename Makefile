@@ -21,20 +21,12 @@ help: ## this list
 
 setup: $(READY) ## make .venv with the pinned packages (other targets do this by themselves)
 
-# The stamp is written last, so an interrupted set-up is taken up again. Bytecode is made on all cores, not by pip. Some
-# machines join a CPU build of torch with torchvision's plain wheel, which then cannot be imported: only there the shim
-# goes into the environment.
-$(READY): pyproject.toml requirements.lock fedclust/_torchvision.py
+# The stamp is written last, so an interrupted set-up is taken up again. Bytecode is made on all cores, not by pip.
+$(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedclust needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --no-compile -r requirements.lock
 	$(BIN)/python -m pip install --no-deps --no-build-isolation -e .
-	@site=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
-	if ! $(BIN)/python -c 'import torchvision' 2> /dev/null; then \
-		cp fedclust/_torchvision.py "$$site/torchvision_schemas.py"; \
-		echo 'import torchvision_schemas' > "$$site/torchvision_schemas.pth"; \
-		$(BIN)/python -c 'import torchvision'; \
-	fi
 	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib fedclust > /dev/null || true  # some files are for other Pythons
 	@touch $@
 

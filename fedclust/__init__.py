@@ -49,7 +49,7 @@ _HOMES = {
     "sweep": "experiments",
 }  # fmt: skip
 _MOVED = {  # modules of version 0.1 and where they are now
-    "glyphs": "datasets.glyphs", "sources": "datasets.sources", "studies": "experiments.studies",
+    "glyphs": "datasets.glyphs", "sources": "datasets.download", "studies": "experiments.studies",
     "papers": "report.papers", "plots": "report.plots", "readings": "report.readings",
     "splits": "report.drawings.fedac",
     "notebooks": "report.notebooks", "scoreboard": "report.scoreboard", "site": "report.site",

@@ -282,11 +282,13 @@ def doctor(args: argparse.Namespace) -> int:
     from importlib.metadata import PackageNotFoundError, version
     from importlib.util import find_spec
 
-    from fedclust import _torchvision  # noqa: F401  as the library imports it
+    from fedclust import datasets
+    from fedclust.models import torchvision_vgg
     from fedclust.paths import root
 
     wrong = []
     print(f"python         {platform.python_version()}  {sys.executable}")
+    torchvision_vgg()  # after this torchvision can be imported on every machine
     for name in PACKAGES:
         try:
             __import__({"scikit-learn": "sklearn"}.get(name, name))
@@ -298,15 +300,14 @@ def doctor(args: argparse.Namespace) -> int:
     fast = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "none"
     print(f"processor      {os.cpu_count()} cores, torch uses {torch.get_num_threads()}; accelerator: {fast}")
     print(f"ray            {'installed' if find_spec('ray') else 'not installed: only needed for --backend ray'}")
-    from fedclust import datasets
-
-    for row in datasets.status():
-        print(f"data           {row['name']:14} {row['state']:8} {row['source']}")
-        if row["state"] == "missing":
-            wrong.append(f"{row['name']} is not here yet: fedclust data {row['name']}")
-    kept = [path.stat().st_size for path in (root() / ".fedclust").rglob("*") if path.is_file()]
+    for name in datasets.SPECS:
+        kept = datasets.cached(name)
+        print(f"data           {name:14} {f'ready    {kept.source}' if kept else 'missing'}")
+        if kept is None:
+            wrong.append(f"{name} is not here yet: fedclust data {name}")
+    files = [path.stat().st_size for path in (root() / ".fedclust").rglob("*") if path.is_file()]
     free = shutil.disk_usage(root()).free
-    print(f"cache          {len(kept)} files, {sum(kept) / 1e6:.1f} MB; {free / 1e9:.0f} GB free")
+    print(f"cache          {len(files)} files, {sum(files) / 1e6:.1f} MB; {free / 1e9:.0f} GB free")
     if free < 1e9:
         wrong.append("less than 1 GB is free on this disk")
     for line in wrong:

@@ -313,10 +313,21 @@ class Convolution(nn.Conv2d):
         return Winograd.apply(x, self.weight) + self.bias[:, None, None]  # type: ignore[index]
 
 
-def build_vgg19(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
-    from fedclust._torchvision import torchvision
+def torchvision_vgg() -> Any:
+    """torchvision's VGG. Its plain wheel cannot be imported beside a CPU build of torch, unless two
+    operators that no network uses are declared first."""
+    try:
+        from torchvision.models import vgg
+    except RuntimeError:
+        schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+        for name in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{name}", schema)
+        from torchvision.models import vgg
+    return vgg
 
-    vgg = torchvision.models.vgg
+
+def build_vgg19(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
+    vgg = torchvision_vgg()
     features = vgg.make_layers([c if c == "M" else round(c * width) for c in vgg.cfgs["E"]], batch_norm=True)
     top, places = round(512 * width), (shape[1] // 32) * (shape[2] // 32)
     for layer in features:

@@ -1,6 +1,8 @@
 """Models as rows: sizes by hand, rows and modules back and forth, initial values."""
 
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -9,7 +11,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedclust import models
-from fedclust._torchvision import torchvision
 from fedclust.models import ChannelsLast, Model, cnn, mlp, vgg19
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
@@ -39,7 +40,7 @@ def test_sizes(model, parameters):
 
 def test_vgg19_is_torchvisions():
     with torch.device("meta"):
-        theirs = torchvision.models.vgg19_bn().features
+        theirs = models.torchvision_vgg().vgg19_bn().features
     ours = [m for m in vgg19().build() if not isinstance(m, (ChannelsLast, nn.Flatten, nn.Linear))]
     assert [str(m).replace("Convolution", "Conv2d") for m in ours[: len(theirs)]] == [str(m) for m in theirs]
 
@@ -184,3 +185,14 @@ def test_errors_name_the_value(make, named):
     with pytest.raises(ValueError) as error:
         make()
     assert named in str(error.value)
+
+
+def test_torchvision_can_be_imported_beside_any_torch():
+    """In a fresh interpreter, without what an environment may have added to make it possible."""
+    code = """
+import sys
+sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "DeclareFirst"]
+from fedclust.models import torchvision_vgg
+assert torchvision_vgg().vgg19
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,4 +1,4 @@
-"""Characters drawn from the fonts that ship with matplotlib: data that is always there, to test on and to stand in."""
+"""Characters drawn from matplotlib's fonts: data that is always there."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -11,11 +11,11 @@ from torch.nn import functional as F
 from fedclust.rng import stream
 
 DIGITS, UPPER, LOWER = "0123456789", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
-CHARACTERS = {10: DIGITS, 47: DIGITS + UPPER + "abdefghnqrt", 62: DIGITS + UPPER + LOWER}  # 47: EMNIST "by merge"
-FACES = (
-    *("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSansMono", "DejaVuSerif", "DejaVuSerif-Italic"),
-    *("STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "cmr10", "cmb10", "cmss10", "cmtt10", "cmti10"),
-)
+BY_MERGE = DIGITS + UPPER + "abdefghnqrt"  # EMNIST's 47 classes
+CHARACTERS = {10: DIGITS, 47: BY_MERGE, 62: DIGITS + UPPER + LOWER}
+DEJAVU = "Sans Sans-Bold Sans-Oblique SansMono Serif Serif-Italic"
+OTHERS = "STIXGeneral STIXGeneralBol STIXGeneralItalic cmr10 cmb10 cmss10 cmtt10 cmti10"
+FACES = [*(f"DejaVu{face}" for face in DEJAVU.split()), *OTHERS.split()]
 FINE = 64  # pixels of the fine drawing that all samples of a character in a face are taken from
 WEIGHTS = 3  # stroke weights: as designed, thickened, thickened twice
 CHUNK = 2048  # samples drawn at a time; part of what a seed means
@@ -23,8 +23,8 @@ CHUNK = 2048  # samples drawn at a time; part of what a seed means
 
 @lru_cache(maxsize=4)
 def drawings(characters: str) -> Tensor:
-    """Every character in every face and stroke weight, centred: (character, face, weight, FINE, FINE) uint8."""
-    import matplotlib  # late: only its folder is needed, and only here
+    """Every character in every face and stroke weight, centred: (c, face, weight, FINE, FINE)."""
+    import matplotlib  # here, because it is slow to import and only its folder is needed
 
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     fonts = [ImageFont.truetype(str(folder / f"{face}.ttf"), 48) for face in FACES]
@@ -33,37 +33,45 @@ def drawings(characters: str) -> Tensor:
     for row, character in enumerate(characters):
         for column, font in enumerate(fonts):
             left, top, right, bottom = pen.textbbox((0, 0), character, font=font)
-            x, y = (column + 0.5) * FINE - (left + right) / 2, (row + 0.5) * FINE - (top + bottom) / 2
+            x = (column + 0.5) * FINE - (left + right) / 2
+            y = (row + 0.5) * FINE - (top + bottom) / 2
             pen.text((x, y), character, font=font, fill=255)
     pixels = torch.frombuffer(bytearray(sheet.tobytes()), dtype=torch.uint8)
     fine = pixels.view(len(characters), FINE, len(fonts), FINE).transpose(1, 2).float()
     weights = [fine]
     for _ in range(WEIGHTS - 1):
         weights.append(F.max_pool2d(weights[-1], 3, stride=1, padding=1))
-    soft = F.avg_pool2d(torch.stack(weights, 2).flatten(0, 2), 3, stride=1, padding=1)  # no aliasing when made smaller
+    stacked = torch.stack(weights, 2).flatten(0, 2)
+    soft = F.avg_pool2d(stacked, 3, stride=1, padding=1)  # so that smaller ones have smooth edges
     return soft.round().byte().view(len(characters), len(fonts), WEIGHTS, FINE, FINE)
 
 
-def draw(n: int, classes: int = 10, color: bool = False, seed: int = 0, half: str = "train") -> tuple[Tensor, Tensor]:
-    """n samples, classes balanced: x (n, 1, 28, 28) or in colour (n, 3, 32, 32), uint8; y (n,) int64."""
+def draw(
+    n: int, classes: int = 10, color: bool = False, seed: int = 0, half: str = "train"
+) -> tuple[Tensor, Tensor]:
+    """Balanced classes: x (n, 1, 28, 28) or in colour (n, 3, 32, 32), uint8; y (n,) int64."""
     if classes not in CHARACTERS:
-        raise ValueError(f"classes={classes}: glyphs have 10, 47 or 62 classes; choose one of these")
+        raise ValueError(f"classes={classes}: glyphs have 10, 47 or 62 classes; choose one of them")
     if n < 0:
         raise ValueError(f"n={n}: the number of glyphs cannot be negative")
     size, channels = (32, 3) if color else (28, 1)
     fine = drawings(CHARACTERS[classes])
-    y = torch.arange(n)[torch.randperm(n, generator=stream(seed, "glyphs", half, "order"))] % classes
+    order = torch.randperm(n, generator=stream(seed, "glyphs", half, "order"))
+    y = torch.arange(n)[order] % classes
     x = torch.empty(n, channels, size, size, dtype=torch.uint8)
     for start in range(0, n, CHUNK):
         draws = stream(seed, "glyphs", half, start)
-        ink = sample(fine, y[start : start + CHUNK], size, draws)  # (n, 1, size, size) in [0, 1]
-        image = on_texture(ink, draws) if color else ink + 0.04 * torch.randn(ink.shape, generator=draws)
+        image = sample(fine, y[start : start + CHUNK], size, draws)  # (n, 1, size, size) in [0, 1]
+        if color:
+            image = on_texture(image, draws)
+        else:
+            image = image + 0.04 * torch.randn(image.shape, generator=draws)
         x[start : start + CHUNK] = image.clamp(0, 1).mul(255).round().byte()
     return x, y
 
 
 def sample(fine: Tensor, y: Tensor, size: int, draws: torch.Generator) -> Tensor:
-    """One scaled, shifted, slanted, turned, thickened and slightly bent drawing per label: (n, 1, size, size)."""
+    """One drawing per label, scaled, shifted, slanted, turned and bent: (n, 1, size, size)."""
     n = len(y)
 
     def uniform(low: float, high: float) -> Tensor:
@@ -77,9 +85,10 @@ def sample(fine: Tensor, y: Tensor, size: int, draws: torch.Generator) -> Tensor
     stretch = torch.stack([1 / wide, slant, zero, 1 / high], 1).view(n, 2, 2)
     rotation = torch.stack([cos, -sin, sin, cos], 1).view(n, 2, 2)
     shift = torch.stack([uniform(-0.15, 0.15), uniform(-0.15, 0.15)], 1)[..., None]
-    grid = F.affine_grid(torch.cat([stretch @ rotation, shift], 2), [n, 1, size, size], align_corners=False)
+    affine = torch.cat([stretch @ rotation, shift], 2)  # (n, 2, 3)
+    grid = F.affine_grid(affine, [n, 1, size, size], align_corners=False)  # (n, size, size, 2)
     bend = 0.04 * torch.randn(n, 2, 4, 4, generator=draws)
-    grid = grid + F.interpolate(bend, size=size, mode="bilinear").permute(0, 2, 3, 1)  # (n, size, size, 2)
+    grid = grid + F.interpolate(bend, size=size, mode="bilinear").permute(0, 2, 3, 1)
     ink = F.grid_sample(fine[y, face, weight][:, None] / 255, grid, align_corners=False)
     return ink * uniform(0.7, 1.0).view(n, 1, 1, 1)
 
@@ -89,6 +98,7 @@ def on_texture(ink: Tensor, draws: torch.Generator) -> Tensor:
     n, size = len(ink), ink.shape[-1]
     ground = 0.5 * torch.rand(n, 3, 1, 1, generator=draws)
     paint = ground + 0.2 + 0.3 * torch.rand(n, 3, 1, 1, generator=draws)
-    coarse, grain = torch.randn(n, 3, 6, 6, generator=draws), torch.randn(n, 3, size, size, generator=draws)
+    coarse = torch.randn(n, 3, 6, 6, generator=draws)
+    grain = torch.randn(n, 3, size, size, generator=draws)
     texture = 0.1 * F.interpolate(coarse, size=size, mode="bilinear") + 0.04 * grain
     return torch.lerp(ground, paint, ink) + texture

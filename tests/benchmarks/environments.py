@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "build" / "peers"
 SCRIPTS = Path(__file__).parent / "peers"
-SHIM = ROOT / "fedclust" / "_torchvision.py"  # see there: lets plain torchvision live with a CPU build of torch
+SHIM = SCRIPTS / "torchvision_schemas.py"
 
 
 @dataclass(frozen=True)

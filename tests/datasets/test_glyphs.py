@@ -6,7 +6,8 @@ from fedclust.datasets import glyphs
 
 
 @pytest.mark.parametrize(
-    ("classes", "color", "shape"), [(10, False, (1, 28, 28)), (47, False, (1, 28, 28)), (62, True, (3, 32, 32))]
+    ("classes", "color", "shape"),
+    [(10, False, (1, 28, 28)), (47, False, (1, 28, 28)), (62, True, (3, 32, 32))],
 )
 def test_shapes_and_balance(classes, color, shape):
     x, y = glyphs.draw(3 * classes, classes, color)

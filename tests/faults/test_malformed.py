@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from fedclust import datasets
-from fedclust.datasets import DataUnavailable, Spec, load, sources
+from fedclust.datasets import DataUnavailable, Spec, decode, download, load
 from fedclust.report import papers
 from tests.datasets.test_datasets import FILES, X, Y
 
@@ -90,11 +90,10 @@ def test_paper_files(key, tmp_path):
 @pytest.fixture
 def toy(tmp_path, monkeypatch) -> Path:
     """A small set in a folder, and in one archive; no registry, a cache of its own."""
-    sha256 = datasets.digest([X[:4, None], Y[:4], X[4:, None], Y[4:]])
-    archive = sources.Source(
-        "archive", lambda _: sources.unpack(tmp_path / "packed", list(datasets.IDX)), sources.idx_halves
-    )
-    spec = Spec("abc", (4, 2), sha256, (("Toy/raw", datasets.IDX, sources.idx_halves),), (archive,))
+    sha256 = datasets.content_hash([X[:4, None], Y[:4], X[4:, None], Y[4:]])
+    copy = "/bin/sh", "-c", f"cp {tmp_path}/packed* ."
+    archive = download.Source("archive", command=copy, inside="{}")
+    spec = Spec("abc", (4, 2), sha256, "Toy/raw", decode.IDX, (archive,))
     monkeypatch.setitem(datasets.SPECS, "toy", spec)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("FEDCLUST_DATA", str(tmp_path / "data"))
@@ -126,10 +125,10 @@ def test_data_files(toy, zipped):
                 got = load("toy")
         except DataUnavailable as error:
             assert "FEDCLUST_DATA/Toy/raw" in str(error)
-            assert not (toy / "cache/fedclust/toy.npz").exists()
+            assert not (toy / "cache/fedclust/toy.pt").exists()
         else:  # a byte that gzip does not look at
             assert zipped and np.array_equal(got.x, X[:4, None])
-            (toy / "cache/fedclust/toy.npz").unlink()
+            (toy / "cache/fedclust/toy.pt").unlink()
 
 
 def tar() -> bytes:
@@ -150,19 +149,19 @@ def zipped() -> bytes:
     return made.getvalue()
 
 
-@pytest.mark.parametrize("pack", [tar, zipped])
-def test_archives(toy, pack):
-    """30 each. A damaged byte in a header nobody needs leaves the content right, which its hash shows."""
+@pytest.mark.parametrize(("name", "pack"), [("packed.tgz", tar), ("packed.zip", zipped)])
+def test_archives(toy, name, pack):
+    """30 each. A damaged byte in a header nobody needs leaves the content right: its hash says so."""
     good, dice, refused = pack(), random.Random(pack.__name__), 0
     for _ in range(30):
-        (toy / "packed").write_bytes(damaged(good, dice))
+        (toy / name).write_bytes(damaged(good, dice))
         try:
             got = load("toy")
         except DataUnavailable as error:
             refused += 1
             assert "archive: " in str(error)
-            assert not (toy / "cache/fedclust/toy.npz").exists()
+            assert not (toy / "cache/fedclust/toy.pt").exists()
         else:
             assert np.array_equal(got.x, X[:4, None])
-            (toy / "cache/fedclust/toy.npz").unlink()
+            (toy / "cache/fedclust/toy.pt").unlink()
     assert refused >= 10
