@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         scenario,
     )
     from fedclust.datasets import Dataset
-    from fedclust.experiments import Trial, studies, sweep
+    from fedclust.experiments import Trial, sweep
     from fedclust.federation import Federation
     from fedclust.models import Model
     from fedclust.privacy import DPSGD, UpdateNoise
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DPSGD", "Dataset", "Drift", "Federation", "Join", "LocalSGD", "Model", "Trial", "UpdateNoise", "algorithms",
     "datasets", "experiments", "geometry", "metrics", "models", "papers", "partition", "plots", "privacy", "readings",
-    "report", "rng", "run", "scenario", "studies", "sweep",
+    "report", "rng", "run", "scenario", "sweep",
 ]  # fmt: skip
 
 _HOMES = {
@@ -49,7 +49,7 @@ _HOMES = {
     "sweep": "experiments",
 }  # fmt: skip
 _MOVED = {  # modules of version 0.1 and where they are now
-    "glyphs": "datasets.glyphs", "sources": "datasets.download", "studies": "experiments.studies",
+    "glyphs": "datasets.glyphs", "sources": "datasets.download", "studies": "experiments.build",
     "papers": "report.papers", "plots": "report.plots", "readings": "report.readings",
     "splits": "report.drawings.fedac",
     "notebooks": "report.notebooks", "scoreboard": "report.scoreboard", "site": "report.site",

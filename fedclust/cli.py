@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +116,6 @@ def list_(args: argparse.Namespace) -> int:
 
 
 def replicate(args: argparse.Namespace) -> int:
-    from fedclust.experiments import workers
     from fedclust.report import notebooks as books
     from fedclust.report import papers
 
@@ -128,8 +126,7 @@ def replicate(args: argparse.Namespace) -> int:
     run = {name: literal(value) for name, value in run.items() if value is not None}
     if isinstance(run.get("seeds"), tuple):
         run["seeds"] = list(run["seeds"])
-    shared = workers.shared(run.get("jobs", 2)) if len(keys) > 1 else nullcontext()
-    with shared, ThreadPoolExecutor(TOGETHER) as pool:
+    with ThreadPoolExecutor(TOGETHER if run.get("jobs", 2) > 1 else 1) as pool:
         try:
             fine = list(pool.map(lambda paper: replicated(paper, args.tier, run, asked), read))
         except BaseException:

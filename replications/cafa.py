@@ -33,7 +33,7 @@ import torch
 
 from fedclust import partition
 from fedclust.algorithms import base, cafa
-from fedclust.experiments import Trial, studies
+from fedclust.experiments import Trial, build
 from fedclust.report import Report, papers, plots, readings
 from fedclust.report.drawings import cafa as figures
 
@@ -109,7 +109,7 @@ def trial(name, seed, profile=p.profile, task="train", rounds=p.rounds):
     return Trial(settings, seed, name, {"profile": profile}, task)
 
 
-splits = {(pr, s): studies.federation(trial("CAFA", s, pr).settings, s) for pr in methods for s in p.seeds}
+splits = {(pr, s): build.federation(trial("CAFA", s, pr).settings, s) for pr in methods for s in p.seeds}
 
 # %% [markdown]
 # Choosing the reduced runs. A processor trains a VGG19, even a narrow one, so slowly that minutes leave it at chance;

@@ -38,7 +38,7 @@ import pandas as pd
 from IPython.display import Markdown
 
 import fedclust as fc
-from fedclust.experiments import Trial, studies
+from fedclust.experiments import Trial, build
 from fedclust.report import Report, plots, readings
 from fedclust.report.drawings import fedac as figures
 
@@ -84,7 +84,7 @@ report.figure("fig1", figures.plane(), seeds=[])
 # an update from the model that was split. The numbered deviations are in `papers/fedac.md`.
 #
 # **How the quick tier shrinks the work.** Clients, participation and network stay. A client's 80 local steps become a
-# few, with the learning rate raised until they lead as far under an unchanging gradient (`studies.stretched`), so
+# few, with the learning rate raised until they lead as far under an unchanging gradient (`build.stretched`), so
 # that a round moves the model as far as a round of the paper; batches are larger, so that updates do not disagree by
 # mere noise; only the first rounds are run; and fewer images are held out, with $\alpha$ scaled by their number. A
 # table near the end compares both conditions with those at whole size.
@@ -97,12 +97,12 @@ cases = {"iid": (1, "IID"), "two": (2, "two clusters"), "three": (3, "three clus
 title = {case: name for case, (_, name) in cases.items()}
 drawn = {"color": True, "n": 40 * p.clients, "n_test": 10 * p.clients} if p.data == "glyphs" else {}
 source = {"name": p.data, "mean": [0.5] * 3, "std": [0.5] * 3, **drawn}
-images = studies.dataset({"data": source})
+images = build.dataset({"data": source})
 tests = round(p.holdout * len(images.y)) or len(images.y_test)
 scale = tests / 10_000 if p.loss == "sum" else 1.0  # alpha is for as many test images as there are
 whole = {"lr": p.lr, "epochs": p.epochs}
 full = p.epochs * int(np.ceil((1 - p.holdout) * len(images.y) / p.clients / paper.at("paper")["batch"]))  # steps
-pace = {"lr": studies.stretched(p.lr, p.momentum, full, p.steps), "steps": p.steps} if p.steps else whole
+pace = {"lr": build.stretched(p.lr, p.momentum, full, p.steps), "steps": p.steps} if p.steps else whole
 gates = {"alpha": p.alpha * scale, "beta": p.beta, "loss": p.loss, "reading": p.reading, "warmup": p.warmup}
 fedavg, fedac = ({"kind": kind, "fraction": p.fraction} for kind in ("FedAvg", "FedAC"))
 net = {"kind": "cnn", "channels": p.channels, "kernel": 5, "hidden": p.hidden}

@@ -39,7 +39,7 @@ import pandas as pd
 from IPython.display import Markdown
 
 import fedclust as fc
-from fedclust import studies
+from fedclust.experiments import build
 from fedclust.report import Report, plots, spread
 from fedclust.report.drawings import joint as figures
 
@@ -155,8 +155,8 @@ def over(record, metric, first=0, until=np.inf, by="algorithm"):
 toy = trial(p.named_lambda, p.seeds[0]).settings
 toy["partition"]["devices"] = 2 * p.clusters
 report.uses(toy)
-fed = studies.federation(toy, p.seeds[0])
-joint = studies.method(toy, studies.network(toy, fed))
+fed = build.federation(toy, p.seeds[0])
+joint = build.method(toy, build.network(toy, fed))
 report.figure("fig1", figures.choices(joint, fed, p.seeds[0], p.shown), seeds=p.seeds[:1])
 
 # %% [markdown]
@@ -170,9 +170,9 @@ report.figure("fig1", figures.choices(joint, fed, p.seeds[0], p.shown), seeds=p.
 for ax, d in zip(axes, ("MNIST", "FashionMNIST", "CIFAR10"), strict=True):
     whole = {"data": source(d, 4), "partition": split(d, 0, devices=80, relabel=False)}
     report.uses(whole)
-    feds = (studies.federation(whole, s) for s in p.seeds)
+    feds = (build.federation(whole, s) for s in p.seeds)
     held = [np.stack([fc.partition.class_counts(f)[f.group == k].sum(0).numpy() for k in range(4)]) for f in feds]
-    plots.heat(ax, held[0], "ABCD", studies.dataset(whole).classes, ylabel=f"{d}\ncluster")
+    plots.heat(ax, held[0], "ABCD", build.dataset(whole).classes, ylabel=f"{d}\ncluster")
     common.append([min(int(((a > 0) & (b > 0)).sum()) for i, a in enumerate(h) for b in h[:i]) for h in held])
 report.figure("fig2", fig, seeds=p.seeds[:1])
 

@@ -35,6 +35,7 @@ merge_on = None  # what the merge compares: "updates" | "parameters"
 import pandas as pd
 
 import fedclust as fc
+from fedclust.experiments import build
 from fedclust.report import plots
 
 paper, p = fc.papers.start("ocfl", globals())
@@ -83,7 +84,7 @@ report.static("table1")
 #
 # **How the quick tier shrinks the work.** Clients, images per client, networks, batch size and $\mathit{frac}$ stay.
 # In figs. 3, 5 and 7 a client's epoch is cut to a few steps, new ones each round, and the learning rate raised until
-# the steps lead as far as the epoch would under an unchanging gradient (`studies.stretched` counts the momentum in).
+# the steps lead as far as the epoch would under an unchanging gradient (`build.stretched` counts the momentum in).
 # Where rounds are fewer, the rate rises once more so that rate times rounds stays: at rates like $5 \cdot 10^{-6}$
 # SGD follows the gradient flow, and only that product matters. What is clustered (figs. 1, 4, 6) is trained by whole
 # epochs at the printed rate.
@@ -108,7 +109,7 @@ for d, (name, mean, std, conv, _, xi) in use.items():
     data[d] = {"name": name, **drawn} | ({"mean": mean, "std": std} if p.normalised else {})
     nets[d, "MLP"] = {"kind": "mlp", "hidden": [p.hidden]}
     nets[d, "CNN"] = {"kind": "cnn", "channels": conv[:2], "kernel": 5, "hidden": conv[2:]}
-    full[d] = len(fc.studies.dataset({"data": data[d]}).y) * 4 // (5 * p.clients * p.batch)  # steps of a printed epoch
+    full[d] = len(build.dataset({"data": data[d]}).y) * 4 // (5 * p.clients * p.batch)  # steps of a printed epoch
     share[d] = {"clients": p.clients, "holdout": p.holdout, "limit": full[d] * p.batch}
     ocfl[d] = {"kind": "OCFL", "fraction": p.fraction, "pretrain": alone, "estimator": optics | {"xi": xi}}
     ocfl[d] |= {"merge": p.merge, "merge_on": p.merge_on}
@@ -117,7 +118,7 @@ for d, (name, mean, std, conv, _, xi) in use.items():
 # A client's training in a round: the printed epoch, or few steps that lead as far.
 def local(d, lr, **other):
     how = sgd | other
-    rate = fc.studies.stretched(lr, how["momentum"], full[d], p.steps) if p.steps else lr
+    rate = build.stretched(lr, how["momentum"], full[d], p.steps) if p.steps else lr
     return how | {"lr": rate, "steps": p.steps or None}
 
 
@@ -193,7 +194,7 @@ measures = {f"cosine_lost_{k[:-7]}": f.iloc[:, 0] - f.iloc[:, -1] for k, f in dr
 # %%
 for letter, dist in zip("abc", skews, strict=True):
     ten = skews[dist] | {"clients": 10, "holdout": 0.2, "limit": None}
-    fed = fc.studies.federation({"data": data["MNIST"], "partition": ten}, p.seeds[0])
+    fed = build.federation({"data": data["MNIST"], "partition": ten}, p.seeds[0])
     fig, ax = plots.panels(width=4.4, height=2.5)
     plots.heat(ax, fc.partition.class_counts(fed), range(10), range(10), xlabel="label", ylabel="client")
     report.figure(f"fig2{letter}", fig, seeds=p.seeds[:1], data=use["MNIST"][0])

@@ -6,7 +6,7 @@ answers.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -41,6 +41,9 @@ class Method:
     """A paper's answers. Hyper-parameters are fields; `step` is pure: state in, state out."""
 
     train: Trainer
+
+    # The method as which it trains until it first divides the clients; subclasses say it again.
+    begins_as: ClassVar[str] = ""
 
     def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
         return State(theta[None], torch.zeros(len(fed), dtype=torch.long))  # one model serves all

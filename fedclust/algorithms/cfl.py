@@ -14,6 +14,7 @@ as in `Method.admit`, there is no parameter tree.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from sklearn.cluster import AgglomerativeClustering
@@ -28,6 +29,8 @@ from fedclust.geometry import distance
 @dataclass(frozen=True)
 class CFL(FedAvg):
     """Sattler et al. 2021: FedAvg in each cluster; it splits where |mean update| < eps1 and max |update| > eps2."""
+
+    begins_as: ClassVar[str] = "FedAvg"
 
     eps1: float = 0.4
     eps2: float = 1.6

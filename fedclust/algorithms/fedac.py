@@ -31,6 +31,8 @@ BATCH = 32  # test images per batch whose losses are summed
 class FedAC(FedAvg):
     """Hsu et al. 2023, Algorithm 2: a cluster splits when |dloss| < alpha and an update's cosine to the mean < beta."""
 
+    begins_as: ClassVar[str] = "FedAvg"
+
     fraction: float = 0.1
     alpha: float = 5.0
     beta: float = 0.0  # the cosine of 90 degrees
@@ -100,6 +102,7 @@ class FedACP(FedAC):
     two `directions`; of each client how many splits it has `seen`.
     """
 
+    begins_as: ClassVar[str] = "FedAvg"
     asks = False
 
     def init(self, theta: Tensor, fed: Federation, seed: int) -> State:

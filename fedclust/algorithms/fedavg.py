@@ -1,6 +1,7 @@
 """FedAvg (McMahan et al., AISTATS 2017) and FedProx (Li et al., MLSys 2020)."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,6 +13,8 @@ from fedclust.federation import Federation
 @dataclass(frozen=True)
 class FedAvg(Method):
     """McMahan et al. 2017, Algorithm 1: one model, the mean of what the round's clients return, weighted by size."""
+
+    begins_as: ClassVar[str] = "FedAvg"
 
     fraction: float = 1.0
     weighted: bool = True  # False: the plain mean, as some authors run it

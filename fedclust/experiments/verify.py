@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from fedclust.experiments.sweeps import Trial, sweep
+from fedclust.experiments import Trial, sweep
 from fedclust.paths import root
 
 NEAR = 0.02  # how far the means of one trial may be apart on different processors, which round differently
@@ -15,13 +15,20 @@ NEAR = 0.02  # how far the means of one trial may be apart on different processo
 def verify(tier: str, trials: int) -> Iterator[tuple[str, float]]:
     """Train the cheapest shipped trials of each paper again: their names, and how far the records are apart."""
     for folder in sorted((root() / "figures" / tier).glob("*/records")):
-        notes = {path: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")}
-        for path, note in sorted(notes.items(), key=lambda item: (item[1]["seconds"], item[0]))[:trials]:
+        notes = {
+            path: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")
+        }
+        for path, note in sorted(notes.items(), key=lambda item: (item[1]["seconds"], item[0]))[
+            :trials
+        ]:
             kept = pd.read_parquet(path.with_suffix(".parquet"))
             trial = Trial(note["settings"], int(kept["seed"].iloc[0]), task=note["task"])
             with tempfile.TemporaryDirectory() as fresh:
                 again = sweep([trial], jobs=1, folder=fresh)
-            yield f"{folder.parent.name} {path.stem} ({note['seconds']:.0f} s)", distance(kept, again)
+            yield (
+                f"{folder.parent.name} {path.stem} ({note['seconds']:.0f} s)",
+                distance(kept, again),
+            )
 
 
 def distance(kept: pd.DataFrame, again: pd.DataFrame) -> float:

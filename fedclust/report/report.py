@@ -12,8 +12,9 @@ from typing import Any
 import pandas as pd
 import torch
 
-from fedclust.experiments import Trial, studies, sweeps
-from fedclust.experiments.sweeps import BACKENDS, LIBRARIES
+from fedclust.experiments import Trial, build, sweeps
+from fedclust.experiments.cache import LIBRARIES
+from fedclust.experiments.sweeps import BACKENDS
 from fedclust.models import Model, layers
 from fedclust.paths import digest, figures, root, write
 from fedclust.report import papers, plots
@@ -55,7 +56,7 @@ class Report:
     def uses(self, settings: dict[str, Any]) -> None:
         """Data that something is made from; `sweep` says it of its trials by itself."""
         if "data" in settings:
-            data = studies.dataset(settings)
+            data = build.dataset(settings)
             self.data[data.name] = {
                 "source": data.source,
                 "sha256": data.sha256,

@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedclust.experiments import studies
+from fedclust.experiments import build
 from fedclust.paths import write
 from fedclust.report import plots
 from tests.benchmarks import growth, loops
@@ -58,8 +58,8 @@ def reasons(rows: list[dict[str, Any]]) -> dict[str, str]:
 
 def work_of_a_round(work: Workload) -> tuple[float, float]:
     """GFLOP of a round, and GB that the weights alone must move: read forward and backward, read and written once."""
-    fed = studies.federation(work.settings, 0)
-    net = loops.usual(studies.network(work.settings, fed))
+    fed = build.federation(work.settings, 0)
+    net = loops.usual(build.network(work.settings, fed))
     with FlopCounterMode(display=False) as counter:
         cross_entropy(net(fed.x[0, : work.batch]), fed.y[0, : work.batch]).backward()
     steps = max(int(work.fraction * len(fed)), 1) * work.epochs * -(-fed.x.shape[1] // work.batch)

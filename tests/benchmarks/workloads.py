@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from fedclust.algorithms.base import sample
-from fedclust.experiments import Trial, studies, sweep
+from fedclust.experiments import Trial, build, sweep
 
 TORCH = ("fedclust", "plain PyTorch loop", "pfl-research", "FedLab", "fluke", "Flower")
 
 
 @dataclass(frozen=True)
 class Workload:
-    """FedAvg. `settings` are those of fedclust.studies: data, partition, model; `net` says the model to the peers."""
+    """FedAvg. `settings` are those of fedclust.experiments.build: data, partition, model; `net` says the model to the peers."""
 
     title: str
     settings: dict[str, Any]
@@ -39,8 +39,8 @@ class Workload:
     def write(self, folder: Path) -> tuple[Path, Path]:
         """The data and the settings as the scripts read them, once."""
         paths = folder / "work.npz", folder / "settings.json"
-        fed = studies.federation(self.settings, 0)
-        model = studies.network(self.settings, fed)
+        fed = build.federation(self.settings, 0)
+        model = build.network(self.settings, fed)
         settings = {
             "lr": self.lr, "batch": self.batch, "epochs": self.epochs, "momentum": self.momentum, "rounds": self.rounds,
             "classes": fed.classes, "model": self.settings["model"], "clients": len(fed), "samples": fed.x.shape[1],

@@ -6,7 +6,9 @@ import torch
 
 from fedclust import partition
 from fedclust.algorithms import CAFA, cafa
-from fedclust.experiments import studies
+from fedclust.experiments import build
+from fedclust.experiments.tasks import cafa as tasks
+from fedclust.experiments.tasks.train import train
 from fedclust.report.readings import smoothed
 
 LABELS = {"classes": 10, "each": 500, "generator": "code"}
@@ -21,7 +23,7 @@ SETTINGS = {
 
 
 def test_iid_clients_are_scored_by_the_book():
-    record = studies.iid_found(LABELS | {"cases": [[5, 15]], "clusters": [1]}, 0)
+    record = tasks.iid_found(LABELS | {"cases": [[5, 15]], "clusters": [1]}, 0)
     scores = record[record.metric != "silhouette"].set_index(["asked", "metric"]).value
     # one cluster: everybody counts as IID, 5 of 20 rightly
     assert scores[1].tolist() == [0.25, 0.25, 1.0, pytest.approx(0.4)]
@@ -33,11 +35,11 @@ def test_iid_clients_are_scored_by_the_book():
 
 
 def test_weights_are_those_of_the_method():
-    record = studies.weighing(SETTINGS, 3)
-    fed = studies.federation(SETTINGS, 3)
+    record = tasks.weighing(SETTINGS, 3)
+    fed = build.federation(SETTINGS, 3)
     assert len(fed.sizes) == 6 and 300 < fed.sizes.sum() < 330  # four fifths of the first 400 of 500 images
-    model = studies.network(SETTINGS, fed)
-    algorithm = studies.method(SETTINGS, model)
+    model = build.network(SETTINGS, fed)
+    algorithm = build.method(SETTINGS, model)
     assert isinstance(algorithm, CAFA)
     state = algorithm.init(model.init(3), fed, 3)
     for t in range(2):
@@ -69,7 +71,7 @@ def test_the_papers_own_size_runs_its_first_round():
         "method": {"kind": "CAFA", "fraction": 0.34},
         "rounds": 1,
     }
-    record = studies.train(SETTINGS | wide, 0)
+    record = train(SETTINGS | wide, 0)
     assert record.attrs["numbers"] > 20_565_834  # the batch norms' statistics travel too
     assert record[record.metric == "accuracy"].value.between(0, 1).all()
     sent = record[record.metric == "down"].value.item()

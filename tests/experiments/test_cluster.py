@@ -5,21 +5,21 @@ import time
 
 import pytest
 
-from fedclust.experiments import sweeps as experiments
+from fedclust.experiments import sweep
 from tests.experiments.test_sweeps import same, small
 
 
 def test_ray_is_asked_for_by_name_when_it_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "ray", None)  # as if it were not installed
     with pytest.raises(ValueError, match=r"needs Ray: \.venv/bin/pip install ray"):
-        experiments.sweep([small()], 1, "ray", folder=tmp_path)
+        sweep([small()], 1, "ray", folder=tmp_path)
 
 
 def test_a_cluster_that_does_not_answer_is_named(tmp_path, monkeypatch):
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     with pytest.raises(ValueError, match=r"no Ray cluster answers at '127\.0\.0\.1:1'.*ray start --head"):
-        experiments.sweep([small()], 1, "ray", folder=tmp_path)
+        sweep([small()], 1, "ray", folder=tmp_path)
 
 
 def test_a_node_is_killed_in_mid_sweep_and_the_numbers_are_the_same(tmp_path, monkeypatch):
@@ -33,7 +33,7 @@ def test_a_node_is_killed_in_mid_sweep_and_the_numbers_are_the_same(tmp_path, mo
     killed = []
 
     def kill():
-        while not list(tmp_path.glob("ray/progress/*/*")):
+        while not list(tmp_path.glob("ray/*/*.rounds")):
             time.sleep(0.2)
         time.sleep(2)
         cluster.remove_node(doomed, allow_graceful=False)
@@ -42,10 +42,10 @@ def test_a_node_is_killed_in_mid_sweep_and_the_numbers_are_the_same(tmp_path, mo
     thread = threading.Thread(target=kill, daemon=True)  # must not outlive a sweep that failed
     thread.start()
     try:
-        record = experiments.sweep(trials, 2, "ray", folder=tmp_path / "ray")
+        record = sweep(trials, 2, "ray", folder=tmp_path / "ray")
         thread.join()
     finally:
         ray.shutdown()
         cluster.shutdown()
     assert killed and killed[0] < len(trials), "all trials were done before the node was killed: make them longer"
-    same(record, experiments.sweep(trials, 2, "loky", folder=tmp_path / "loky"))
+    same(record, sweep(trials, 2, "loky", folder=tmp_path / "loky"))

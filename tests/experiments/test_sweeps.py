@@ -2,21 +2,26 @@
 
 import json
 import os
-import threading
 import weakref
-from concurrent.futures import ThreadPoolExecutor
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Listener
 from pathlib import Path
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 import torch
-from joblib.externals.loky import get_reusable_executor
 
-from fedclust.experiments import Trial, TrialsFailed, studies, sweep, workers
-from fedclust.experiments import sweeps as experiments
+from fedclust import paths
+from fedclust.experiments import (
+    Trial,
+    TrialsFailed,
+    alter,
+    build,
+    cache,
+    sweep,
+    sweeps,
+    together,
+)
+from fedclust.experiments.cache import Place
+from fedclust.sharing import Results
 
 SETTINGS = {
     "data": {"name": "glyphs", "n": 400, "n_test": 100, "seed": 0},
@@ -35,7 +40,7 @@ def small(seed=0, label="FedAvg", **changes):
 @pytest.fixture(autouse=True)
 def fresh():
     yield
-    for function in (experiments.fingerprint, experiments.imports, experiments.source):
+    for function in (cache.fingerprint, cache.imports, cache.imported, cache.tree, cache.references, cache.referred):
         function.cache_clear()
 
 
@@ -56,7 +61,7 @@ def same(a, b):
 def test_second_sweep_trains_nothing_and_gives_the_same(tmp_path, monkeypatch):
     first = go([small()], tmp_path)
     assert reasons(first) == [(False, "new")]
-    monkeypatch.setattr(studies, "run", lambda *a, **k: pytest.fail("trained again"))
+    monkeypatch.setattr(sweeps, "attempt", lambda *a: pytest.fail("trained again"))
     second = go([small()], tmp_path)
     assert reasons(second)[0][0] is True
     same(first, second)
@@ -77,23 +82,25 @@ def test_only_what_depends_on_a_change_runs_again(tmp_path):
 
 def test_changed_code_is_named(tmp_path, monkeypatch):
     go([small()], tmp_path)
-    real = experiments.fingerprint
-    monkeypatch.setattr(experiments, "fingerprint", lambda m: "x" if m == "fedclust.training" else real(m))
+    real = cache.fingerprint
+    monkeypatch.setattr(
+        cache, "fingerprint", lambda m, n=None: "x" if m == "fedclust.training" else real(m, n)
+    )
     assert reasons(go([small()], tmp_path)) == [(False, "changed: training.py")]
 
 
 def test_changed_library_is_named(tmp_path, monkeypatch):
     go([small()], tmp_path)
-    real = experiments.version
-    monkeypatch.setattr(experiments, "version", lambda name: "0.0" if name == "torch" else real(name))
+    real = cache.version
+    monkeypatch.setattr(cache, "version", lambda name: "0.0" if name == "torch" else real(name))
     assert reasons(go([small()], tmp_path)) == [(False, "changed: torch")]
 
 
 def test_dependencies_are_the_methods_own_file_and_no_presentation():
-    names = experiments.dependencies(small())
+    names = cache.dependencies(small())
     assert {"training.py", "simulation.py", "models.py", "algorithms.fedavg.py", "algorithms.base.py"} <= names.keys()
     assert not {"plots.py", "report.py", "papers.py", "cli.py", "algorithms.dcfl.py"} & names.keys()
-    other = experiments.dependencies(small(method={"kind": "DCFL"}))
+    other = cache.dependencies(small(method={"kind": "DCFL"}))
     assert "algorithms.dcfl.py" in other
 
 
@@ -103,8 +110,8 @@ def test_fingerprint_ignores_comments_and_docstrings(tmp_path, monkeypatch):
     for n, text in enumerate(texts):
         path = tmp_path / f"{n}.py"
         path.write_text(text)
-        monkeypatch.setattr(experiments, "source", lambda _, path=path: path)
-        prints.append(experiments.fingerprint.__wrapped__("any"))
+        monkeypatch.setattr(cache, "source", lambda _, path=path: path)
+        prints.append(cache.fingerprint(f"text {n}"))
     assert prints[0] == prints[1] != prints[2]
 
 
@@ -157,9 +164,9 @@ def test_a_half_done_trial_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
 
 def test_a_damaged_checkpoint_costs_time_only(tmp_path):
     trial = small()
-    plan = experiments.Plan.of(trial, tmp_path)
-    plan.folder.mkdir(parents=True)
-    plan.stem.with_suffix(".ckpt").write_bytes(b"nonsense")
+    place = Place.of(trial, tmp_path)
+    place.folder.mkdir(parents=True)
+    place.file(".ckpt").write_bytes(b"nonsense")
     same(go([trial], tmp_path), go([trial], tmp_path / "other"))
 
 
@@ -171,32 +178,10 @@ def test_shipped_records_are_taken_as_they_are(tmp_path, monkeypatch):
     for suffix in (".parquet", ".json"):
         source = Path(run["path"]).with_suffix(suffix)
         (shipped / (run["identity"][:20] + suffix)).write_bytes(source.read_bytes())
-    monkeypatch.setattr(experiments, "version", lambda name: "0.0")  # whatever has changed since
+    monkeypatch.setattr(cache, "version", lambda name: "0.0")  # whatever has changed since
     second = sweep([small()], 1, "sequential", folder=tmp_path / "empty", shipped=shipped)
     assert reasons(second) == [(True, "shipped record")]
     same(first, second)
-
-
-def test_progress_is_told(tmp_path, monkeypatch):
-    log = tmp_path / "told"
-    monkeypatch.setenv("FEDCLUST_PROGRESS", str(log))
-    go([small()], tmp_path)
-    lines = log.read_text().splitlines()
-    assert lines[0] == "1 trials: 0 reused, 1 to run"
-    assert lines[-1].startswith("trial 1/1  rounds 3/3") and lines[-1].endswith("done: FedAvg seed 0")
-
-
-def test_time_left_counts_from_when_work_began(tmp_path, monkeypatch):
-    """Half an hour behind another paper, then one of three rounds in ten seconds: twenty are left."""
-    clock = SimpleNamespace(monotonic=lambda: 0.0, monotonic_ns=lambda: 0)
-    monkeypatch.setattr(experiments, "time", clock)
-    progress = experiments.Progress({"it": small()}, {"it": None}, tmp_path)
-    clock.monotonic = lambda: 1800.0
-    assert progress.line().endswith("rounds 0/3  elapsed 30:00  left ?")
-    progress.folder.mkdir(parents=True)
-    Path(progress.path("it")).write_text("1 3")
-    clock.monotonic = lambda: 1810.0
-    assert progress.line().endswith("rounds 1/3  elapsed 30:10  left 0:20")
 
 
 @pytest.mark.parametrize(
@@ -227,7 +212,7 @@ def test_half_a_file_is_never_seen(tmp_path):
     target = tmp_path / "x.json"
     target.write_text("old")
     with pytest.raises(OSError, match="No space"):
-        experiments.write(target, fail)
+        paths.write(target, fail)
     assert target.read_text() == "old"
     assert os.listdir(tmp_path) == ["x.json"]
 
@@ -240,9 +225,53 @@ def test_records_survive_parquet_with_their_types(tmp_path):
     assert torch.get_num_threads() >= 1
 
 
+def test_methods_that_start_alike_share_their_training_and_nothing_else(tmp_path, monkeypatch):
+    kinds = [{"kind": "FedAvg"}, {"kind": "CFL", "warmup": 2, "eps1": 9.0, "eps2": 0.0}, {"kind": "FedProx", "mu": 0.5}]
+    trials = [small(label=m["kind"], method=m, rounds=4) for m in kinds]
+    alone = [go([trial], tmp_path / trial.label) for trial in trials]
+    trained, real = [], Results.__setitem__
+    monkeypatch.setattr(Results, "__setitem__", lambda *a: trained.append(a[1][0]) or real(*a))
+    together = go(trials, tmp_path / "together")
+    same(together, pd.concat(alone))
+    split = alone[1][alone[1].metric == "clusters"].set_index("round").value
+    one = int((split == 1).sum())  # rounds after which CFL is still one cluster, that is FedAvg
+    assert one == 2
+    shared = one + 2  # the round that ends with the split, and the next: both halves start from their parent's model
+    calls = trained.count("LocalSGD.__call__")
+    assert calls == 2 * 4 - shared  # FedProx is no FedAvg and trains elsewhere
+
+
+def test_ocfl_and_the_training_alone_share_the_first_epoch(tmp_path, monkeypatch):
+    """Two epochs alone, reversed updates and OCFL's start: three trainings of everybody in place of five. Clients with
+    false labels learn for themselves."""
+    optics = {"kind": "OPTICS", "min_samples": 2, "xi": 0.1}
+    epoch = {"lr": 0.1, "batch": 20}
+    settings = {name: SETTINGS[name] for name in ("data", "partition", "model")}
+    settings |= {"train": epoch, "epochs": 2, "estimators": {"optics": optics}, "poisoned": 0.5}
+    ocfl = small(method={"kind": "OCFL", "pretrain": epoch, "estimator": optics, "fraction": 0.5}, label="OCFL")
+    alone = [
+        Trial(settings | {"attack": a, "epochs": n}, 0, a or "alone", task="alone")
+        for a, n in ((None, 2), ("flip", 1), ("labels", 1))
+    ]
+    trained, real = [], Results.__setitem__
+
+    def counted(results, key, value):
+        if key[0] == "LocalSGD.__call__":
+            trained.append(len(value))
+        real(results, key, value)
+
+    monkeypatch.setattr(Results, "__setitem__", counted)
+    elsewhere = Trial({**ocfl.settings, "split_seed": 1}, 0, "other clients")
+    assert together.beginning(ocfl) == together.beginning(alone[0]) != together.beginning(elsewhere)
+    go([ocfl, *alone], tmp_path / "together")
+    assert trained.count(4) == 3  # of all four clients; OCFL's rounds train two
+    for trial in (ocfl, *alone):
+        same(go([trial], tmp_path / "together"), go([trial], tmp_path / "apart"))
+
+
 def test_alter_leaves_the_base_as_it_is():
     base = {"train": {"lr": 0.1, "privacy": {"epsilon": 10}}, "rounds": 3}
-    changed = experiments.alter(base, {"train.privacy.epsilon": 2, "rounds": 5, "events": {}})
+    changed = alter(base, {"train.privacy.epsilon": 2, "rounds": 5, "events": {}})
     assert changed == {"train": {"lr": 0.1, "privacy": {"epsilon": 2}}, "rounds": 5, "events": {}}
     assert base["train"]["privacy"]["epsilon"] == 10
 
@@ -260,7 +289,7 @@ def test_a_killed_worker_costs_time_only(tmp_path, monkeypatch):
     def kill():
         while len(killed) < 2 and not done.wait(0.2):
             for child in psutil.Process().children(recursive=True):
-                if "LokyProcess" in " ".join(child.cmdline()) and list(tmp_path.glob("cut/progress/*/*")):
+                if "LokyProcess" in " ".join(child.cmdline()) and list(tmp_path.glob("cut/*/*.rounds")):
                     child.kill()
                     killed.append(child.pid)
                     time.sleep(3)
@@ -279,20 +308,20 @@ def test_a_trial_that_always_loses_its_worker_is_reported(tmp_path, monkeypatch)
     def lost(*_):
         raise MemoryError("worker gone")
 
-    monkeypatch.setattr(experiments, "attempt", lost)
+    monkeypatch.setattr(sweeps, "attempt", lost)
     with pytest.raises(TrialsFailed, match=r"(?s)FedAvg seed 0.*worker was lost 3 times.*worker gone"):
         go([small()], tmp_path)
 
 
 def test_a_full_disk_fails_the_trial_and_keeps_the_others(tmp_path, monkeypatch):
-    real = experiments.write
+    real = cache.write
 
     def full(path, how):
-        if experiments.Plan.of(small(1), tmp_path).folder == path.parent:
+        if Place.of(small(1), tmp_path).folder == path.parent:
             raise OSError(28, "No space left on device")
         real(path, how)
 
-    monkeypatch.setattr(experiments, "write", full)
+    monkeypatch.setattr(cache, "write", full)
     with pytest.raises(TrialsFailed, match=r"(?s)1 of 2 trials failed.*No space left"):
         go([small(0), small(1)], tmp_path)
     monkeypatch.undo()
@@ -328,46 +357,8 @@ def test_a_trial_that_cannot_be_is_named_before_anything_is_trained(tmp_path):
     assert not list(tmp_path.glob("*/*.parquet"))
 
 
-def test_sweeps_share_the_workers_of_another_process(tmp_path):
-    trials = [small(seed=seed) for seed in range(3)]
-    usual = go(trials, tmp_path / "usual")
-    with workers.shared(1):
-        assert workers.reached() is not None
-        with ThreadPoolExecutor(2) as two:
-            both = list(two.map(lambda name: go(trials, tmp_path / name, backend="loky"), ["one", "other"]))
-        pool = get_reusable_executor(max_workers=1, reuse=True)
-        assert pool._max_workers == 1 and len(pool._processes) == 1
-    assert workers.reached() is None
-    for found in both:
-        same(found, usual)
-        assert reasons(found) == [(False, "new")] * 3
-
-
-def test_a_sweep_goes_on_by_itself_when_the_shared_workers_are_gone(tmp_path, monkeypatch):
-    with Listener(authkey=b"key") as door:
-        monkeypatch.setenv(workers.WHERE, f"{b'key'.hex()} {door.address}")
-        gone = threading.Thread(target=lambda: (door.accept().recv(), door.close()))  # takes the work and is killed
-        gone.start()
-        found = go([small()], tmp_path, backend="loky")
-        gone.join()
-    assert reasons(found) == [(False, "new")]
-
-
-def test_a_stranger_gets_no_work_done_and_keeps_nobody_from_it(tmp_path):
-    with workers.shared(1):
-        address = os.environ[workers.WHERE].partition(" ")[2]
-        with pytest.raises(AuthenticationError):
-            Client(address, authkey=b"guessed")
-        assert len(go([small()], tmp_path, backend="loky"))
-
-
-def test_an_error_of_the_shared_workers_reaches_the_sweep():
-    with workers.shared(1), pytest.raises(ZeroDivisionError):
-        list(workers.answers(workers.reached(), "code", (1).__floordiv__, [0]))
-
-
 def test_a_worker_keeps_one_federation_and_makes_room_for_the_next():
     settings = {"data": {"name": "glyphs", "n": 60, "n_test": 10}, "partition": {"kind": "iid", "clients": 2}}
-    first = weakref.ref(studies.federation(settings, 0))
-    assert studies.federation(settings, 0) is first()
-    assert studies.federation(settings, 1) is not None and first() is None
+    first = weakref.ref(build.federation(settings, 0))
+    assert build.federation(settings, 0) is first()
+    assert build.federation(settings, 1) is not None and first() is None

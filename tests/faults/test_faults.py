@@ -27,7 +27,7 @@ import pandas as pd
 import pytest
 
 from fedclust import cli, paths, report
-from fedclust.experiments import Trial, TrialsFailed, studies, sweep
+from fedclust.experiments import Trial, TrialsFailed, sweep, tasks
 from fedclust.report import papers, scoreboard
 from tests.experiments.test_sweeps import SETTINGS, go, same, small
 from tests.report.test_report import TOML, parameters
@@ -109,7 +109,7 @@ def test_a_trial_that_asks_for_too_much_memory_fails_alone(tmp_path, monkeypatch
         finally:
             resource.setrlimit(resource.RLIMIT_AS, limits)
 
-    monkeypatch.setattr(studies, "greedy", greedy, raising=False)
+    monkeypatch.setitem(tasks.catalogue(), "greedy", greedy)
     with pytest.raises(TrialsFailed, match=r"1 of 2 trials failed.*\n.*\n(.*\n)*MemoryError"):
         sweep([small(), Trial({"size": 2**36}, 0, "greedy", task="greedy")], 1, "sequential", folder=tmp_path)
     assert go([small()], tmp_path).attrs["runs"][0]["reused"]

@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 
 from fedclust import models
-from fedclust.experiments import studies
+from fedclust.experiments.tasks import joint
+from fedclust.experiments.tasks.train import train
 from fedclust.report.readings import arrivals, rounds_saved
 
 
@@ -41,7 +42,7 @@ def test_averaged_is_train_over_clients():
         "method": {"kind": "Joint", "k": 2, "lam": 0.2},
         "rounds": 3,
     }
-    whole, short = studies.train(settings, 0), studies.averaged(settings, 0)
+    whole, short = train(settings, 0), joint.averaged(settings, 0)
     assert short.attrs == whole.attrs
     assert len(short) == len(short[["round", "metric"]].drop_duplicates()) < len(whole)
     for metric in ("accuracy", "purity", "down"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedclust.experiments import studies
+from fedclust.experiments.tasks.train import train
 from fedclust.report import plots
 from fedclust.report.drawings import dcfl, fedac
 
@@ -19,7 +19,7 @@ BASE = {
 
 def test_the_tree_shows_each_cluster_with_its_clients():
     method = {"kind": "FedAC", "fraction": 1.0, "alpha": torch.inf, "beta": 0.5}
-    run = studies.train(BASE | {"method": method}, seed=0)
+    run = train(BASE | {"method": method}, seed=0)
     _, ax = plots.panels()
     fedac.lineage(ax, run)
     labels = [tick.get_text() for tick in ax.get_yticklabels()]

@@ -1,0 +1,250 @@
+"""Where records are kept, and what they depend on.
+
+A record is found again only if nothing it depends on has changed: the settings, the seed, the content of
+the data, the libraries, and the code that the trial runs. Comments, docstrings and layout do not count,
+nor do methods, partitioners, models and tasks that the trial does not name.
+"""
+
+import ast
+import hashlib
+import json
+import sys
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedclust import algorithms
+from fedclust.experiments import build, tasks
+from fedclust.experiments.trial import Trial
+from fedclust.paths import digest, write
+
+LIBRARIES = ("torch", "numba", "numpy", "scikit-learn", "opacus")
+PACKAGE = Path(__file__).parents[1]
+BUILD = "fedclust.experiments.build"
+CATALOGUES = {  # of these only what the trial names or its other modules refer to; and the setting
+    "fedclust.partition": "partition",
+    "fedclust.models": "model",
+    "fedclust.privacy": "privacy",
+}
+
+
+def modules(folder: str) -> frozenset[str]:
+    """The modules in a folder of the package."""
+    room = folder.replace("/", ".")
+    names = {path.stem for path in (PACKAGE / folder).glob("*.py")} - {"__init__", "cli"}
+    return frozenset(".".join(filter(None, ("fedclust", room, name))) for name in names)
+
+
+CORE = modules("") - set(CATALOGUES)  # followed wherever they are imported
+OWN = modules("algorithms") | modules("experiments/tasks")  # followed from the method and the task
+version = cache(metadata.version)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a trial's record lies and what it depends on."""
+
+    folder: Path
+    depends: dict[str, str]
+
+    @classmethod
+    def of(cls, trial: Trial, cache_folder: Path) -> "Place":
+        return cls(cache_folder / trial.identity[:20], dependencies(trial))
+
+    def file(self, suffix: str) -> Path:
+        return self.folder / (digest(self.depends)[:20] + suffix)
+
+    def facts(self) -> dict[str, Any] | None:
+        """What is known of the record, if it is there and whole."""
+        return read_facts(self.file(""))
+
+    def why(self) -> str:
+        """Why the trial has to run."""
+        older = sorted(self.folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
+        if not older:
+            return "resumed" if list(self.folder.glob("*.ckpt")) else "new"
+        with suppress(OSError, ValueError, KeyError):
+            before = json.loads(older[-1].read_text())["depends"]
+            names = sorted(self.depends.keys() | before.keys())
+            changed = [name for name in names if self.depends.get(name) != before.get(name)]
+            return "changed: " + ", ".join(changed) if changed else "record damaged"
+        return "record damaged"
+
+    def keep(self, trial: Trial, record: pd.DataFrame, why: str, seconds: float) -> dict[str, Any]:
+        """Write the record and, once it is whole, the facts that make it count."""
+        path = self.file(".parquet")
+        facts = {
+            "why": why,
+            "seconds": round(seconds, 3),
+            "depends": self.depends,
+            "about": record.attrs,
+            "settings": trial.settings,
+            "task": trial.task,
+        }
+        record.attrs = {}
+        write(path, lambda aside: record.to_parquet(aside, index=False))
+        facts["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+        content = json.dumps(facts, default=str)
+        write(self.file(".json"), lambda aside: aside.write_text(content))
+        for suffix in (".ckpt", ".rounds"):
+            self.file(suffix).unlink(missing_ok=True)
+        return {**facts, "reused": False, "path": str(path)}
+
+
+def read_facts(stem: Path) -> dict[str, Any] | None:
+    """The facts beside a record, if both are whole."""
+    record = stem.with_suffix(".parquet")
+    with suppress(OSError, ValueError, KeyError):
+        facts = json.loads(stem.with_suffix(".json").read_text())
+        if hashlib.sha256(record.read_bytes()).hexdigest() == facts["sha256"]:
+            return {**facts, "reused": True, "path": str(record)}
+    return None
+
+
+def dependencies(trial: Trial) -> dict[str, str]:
+    """Everything but the settings that could change the record: libraries, data and code."""
+    found = {name: version(name) for name in LIBRARIES}
+    if "data" in trial.settings:
+        found["data"] = build.dataset(trial.settings).sha256
+    for module, names in sorted(code(trial).items()):
+        name = module.removeprefix("fedclust.") + ".py"
+        found[name] = fingerprint(module, None if names is None else frozenset(names))
+    return found
+
+
+def code(trial: Trial) -> dict[str, set[str] | None]:
+    """The modules that the trial runs; of a catalogue, the definitions that it needs."""
+    settings = trial.settings
+    method = getattr(algorithms, settings.get("method", {}).get("kind", ""), None)
+    files = [tasks.find(trial.task).__module__, *([method.__module__] if method else [])]
+    own = {name for file in files for name in imports(file, OWN)}
+    whole = {name for file in own | {BUILD} for name in imports(file, CORE)} | accelerators(trial)
+    found: dict[str, set[str] | None] = dict.fromkeys(whole)
+    settings = settings | {"privacy": settings.get("train", {}).get("privacy") or {}}
+    for catalogue, setting in CATALOGUES.items():
+        names = {settings[setting]["kind"]} if settings.get(setting) else set()
+        names |= {name for module in whole - {BUILD} for name in referred(module, catalogue)}
+        found[catalogue] = needed(catalogue, names)
+        for module in imported(catalogue, frozenset(found[catalogue])) & CORE:
+            found |= dict.fromkeys(imports(module, CORE))
+    return found
+
+
+def accelerators(trial: Trial) -> set[str]:
+    """The files of `fast` that the trial's path enters."""
+    kind = trial.settings.get("model", {}).get("kind", "")
+    entered = {"matmul", "pixels", *{"mlp": ["perceptron"], "cnn": ["convnet"]}.get(kind, [])}
+    if trial.settings.get("method", {}).get("kind") in ("Joint", "IFCA"):
+        entered |= {"shared", "sparse"}
+    if trial.settings.get("train", {}).get("privacy"):
+        entered.add("normal")
+    return {name for file in entered for name in imports(f"fedclust.fast.{file}", modules("fast"))}
+
+
+@cache
+def imports(module: str, among: Collection[str]) -> frozenset[str]:
+    """The module, and those among some others that it needs."""
+    seen: set[str] = set()
+    todo = [module]
+    while todo:
+        name = todo.pop()
+        if name not in seen:
+            seen.add(name)
+            todo += imported(name) & among
+    return frozenset(seen)
+
+
+@cache
+def imported(module: str, names: frozenset[str] | None = None) -> frozenset[str]:
+    """The modules that a module, or the named definitions in it, import anywhere."""
+    found = set()
+    for node in (node for statement in statements(module, names) for node in ast.walk(statement)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return frozenset(found)
+
+
+@cache
+def referred(module: str, catalogue: str) -> frozenset[str]:
+    """The names of a catalogue that a module uses, as ``partition.iid`` or imported."""
+    short, found = catalogue.rpartition(".")[2], set()
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.ImportFrom) and node.module == catalogue:
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            found |= {node.attr} if node.value.id == short else set()
+    return frozenset(found)
+
+
+def source(module: str) -> Path:
+    """The file of a module, which for parts of a user's own is imported already."""
+    if module in sys.modules:
+        return Path(str(sys.modules[module].__file__))
+    path = PACKAGE.joinpath(*module.split(".")[1:])
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+@cache
+def tree(module: str) -> ast.Module:
+    """A module's code without docstrings."""
+    parsed = ast.parse(source(module).read_text(encoding="utf-8"))
+    for node in ast.walk(parsed):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            if ast.get_docstring(node) is not None:
+                node.body = node.body[1:] or [ast.Pass()]
+    return parsed
+
+
+@cache
+def fingerprint(module: str, names: frozenset[str] | None = None) -> str:
+    """Hash of a module's code, or of the named definitions in it."""
+    text = "".join(ast.dump(statement) for statement in statements(module, names))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def statements(module: str, names: frozenset[str] | None) -> list[ast.stmt]:
+    """The module's statements; with names, those that define one of them or nothing."""
+    body = tree(module).body
+    if names is None:
+        return body
+    return [statement for statement in body if not defined(statement) or defined(statement) & names]
+
+
+def needed(module: str, names: Collection[str]) -> set[str]:
+    """The names and all that their definitions refer to within the module."""
+    found, todo = set(), list(names)
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += references(module).get(name, ())
+    return found
+
+
+@cache
+def references(module: str) -> dict[str, set[str]]:
+    """For every name that a module defines, the names in its definition."""
+    found: dict[str, set[str]] = {}
+    for statement in tree(module).body:
+        words = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+        for name in defined(statement):
+            found.setdefault(name, set()).update(words)
+    return found
+
+
+def defined(statement: ast.stmt) -> set[str]:
+    """The names that a statement of a module defines."""
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+        return {statement.name}
+    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+        return {(alias.asname or alias.name).partition(".")[0] for alias in statement.names}
+    targets = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
+    return {node.id for node in targets if isinstance(node.ctx, ast.Store)}
