@@ -1,4 +1,4 @@
-"""Many runs, each done once: what a trial is, what it runs, where its record is kept, how trials are spread."""
+"""Many runs, each done once."""
 
 from fedclust.experiments.sweeps import TrialsFailed, sweep
 from fedclust.experiments.trial import Trial, alter

@@ -20,25 +20,22 @@ _latest: dict[tuple[str, str, int], Federation] = {}  # at most one
 
 
 def dataset(settings: Settings) -> Dataset:
-    """The data set as asked for: scaled, and with both halves pooled where the paper divides them anew."""
+    """The data set as asked for, e.g. scaled, or with both halves pooled."""
     return _dataset(text(settings["data"]))
 
 
 def federation(settings: Settings, seed: int) -> Federation:
     """The clients. With a `split_seed` the split of the data does not follow the trial's seed.
 
-    Only the latest federation is kept: the trials of one seed, which share it, run one after another.
+    Only the latest federation is kept: trials that share it run one after another.
     """
     split_seed = settings.get("split_seed")
-    wanted = (
-        text(settings["data"]),
-        text(settings["partition"]),
-        seed if split_seed is None else split_seed,
-    )
+    split_seed = seed if split_seed is None else split_seed
+    wanted = text(settings["data"]), text(settings["partition"]), split_seed
     if wanted not in _latest:
         _latest.clear()  # first, so that its memory is free
         kind, options = named(settings["partition"], partition, "partition")
-        _latest[wanted] = kind(dataset(settings), seed=wanted[2], **options)
+        _latest[wanted] = kind(dataset(settings), seed=split_seed, **options)
     return _latest[wanted]
 
 
@@ -83,7 +80,7 @@ def everything(settings: Settings, seed: int) -> tuple[Federation, Model, Any]:
 
 
 def with_events(fed: Federation, settings: Settings) -> tuple[Federation, list[Any]]:
-    """Newcomers and drifts: `start` and `join_every`, `drift_from` and `drift_every` of the events."""
+    """Newcomers (`start`, `join_every`) and drifts (`drift_from`, `drift_every`)."""
     plan, rounds = settings.get("events") or {}, settings["rounds"]
     events: list[Any] = []
     if "start" in plan:

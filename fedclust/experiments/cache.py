@@ -1,8 +1,8 @@
 """Where records are kept, and what they depend on.
 
-A record is found again only if nothing it depends on has changed: the settings, the seed, the content of
-the data, the libraries, and the code that the trial runs. Comments, docstrings and layout do not count,
-nor do methods, partitioners, models and tasks that the trial does not name.
+A record is found again only if nothing it depends on has changed: the settings, the seed, the
+content of the data, the libraries, and the code that the trial runs. Comments, docstrings and
+layout do not count, nor do methods, partitioners, models and tasks that the trial does not name.
 """
 
 import ast
@@ -114,24 +114,24 @@ def dependencies(trial: Trial) -> dict[str, str]:
         found["data"] = build.dataset(trial.settings).sha256
     for module, names in sorted(code(trial).items()):
         name = module.removeprefix("fedclust.") + ".py"
-        found[name] = fingerprint(module, None if names is None else frozenset(names))
+        found[name] = fingerprint(module, names)
     return found
 
 
-def code(trial: Trial) -> dict[str, set[str] | None]:
+def code(trial: Trial) -> dict[str, frozenset[str] | None]:
     """The modules that the trial runs; of a catalogue, the definitions that it needs."""
     settings = trial.settings
     method = getattr(algorithms, settings.get("method", {}).get("kind", ""), None)
     files = [tasks.find(trial.task).__module__, *([method.__module__] if method else [])]
     own = {name for file in files for name in imports(file, OWN)}
     whole = {name for file in own | {BUILD} for name in imports(file, CORE)} | accelerators(trial)
-    found: dict[str, set[str] | None] = dict.fromkeys(whole)
+    found: dict[str, frozenset[str] | None] = dict.fromkeys(whole)
     settings = settings | {"privacy": settings.get("train", {}).get("privacy") or {}}
     for catalogue, setting in CATALOGUES.items():
         names = {settings[setting]["kind"]} if settings.get(setting) else set()
         names |= {name for module in whole - {BUILD} for name in referred(module, catalogue)}
-        found[catalogue] = needed(catalogue, names)
-        for module in imported(catalogue, frozenset(found[catalogue])) & CORE:
+        counted = found[catalogue] = frozenset(needed(catalogue, names))
+        for module in imported(catalogue, counted) & CORE:
             found |= dict.fromkeys(imports(module, CORE))
     return found
 
@@ -148,7 +148,7 @@ def accelerators(trial: Trial) -> set[str]:
 
 
 @cache
-def imports(module: str, among: Collection[str]) -> frozenset[str]:
+def imports(module: str, among: frozenset[str]) -> frozenset[str]:
     """The module, and those among some others that it needs."""
     seen: set[str] = set()
     todo = [module]
@@ -197,9 +197,9 @@ def tree(module: str) -> ast.Module:
     """A module's code without docstrings."""
     parsed = ast.parse(source(module).read_text(encoding="utf-8"))
     for node in ast.walk(parsed):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
-            if ast.get_docstring(node) is not None:
-                node.body = node.body[1:] or [ast.Pass()]
+        documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+        if isinstance(node, documented) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
     return parsed
 
 

@@ -49,7 +49,7 @@ class Lines:
 
 
 def bar(total: int, name: str) -> Any:
-    """A bar where it can be drawn; else lines, into the file that FEDCLUST_PROGRESS names or to stderr."""
+    """A bar where it can be drawn; else lines, to stderr or the file FEDCLUST_PROGRESS."""
     if target := os.environ.get("FEDCLUST_PROGRESS"):
         lines = Lines(open(target, "a", encoding="utf-8"))  # noqa: SIM115  as long as the process
         return tqdm(total=total, desc=name, file=lines, mininterval=0, bar_format=LINE)
@@ -66,7 +66,7 @@ def bar(total: int, name: str) -> Any:
 
 
 class Progress:
-    """Shows the trials that run, until the `with` ends. `rounds` has the length of each by identity."""
+    """Shows how far the trials are, until the `with` ends. `rounds` has the length of each."""
 
     def __init__(self, rounds: dict[str, int], notes: dict[str, Path], reused: int):
         self.rounds, self.notes, self.reused = rounds, notes, reused

@@ -1,4 +1,4 @@
-"""sweep(): many trials, each run once. Their records are cached, resumed, and made on several processes."""
+"""sweep(): many trials, each run once, on several processes; their records are kept."""
 
 import gc
 import multiprocessing
@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from fedclust.simulation import keep_freed_memory
 KEEP = 8 * 2**30  # bytes a worker may grow by before loky replaces it: it keeps its federation
 CALM = 100_000  # new objects before the garbage collector looks through them; imports make 300,000
 ATTEMPTS = 3  # at the trials whose worker was lost
+LOST = f"its worker was lost {ATTEMPTS} times; was there enough memory?"
 BACKENDS = ("loky", "ray", "dask", "multiprocessing", "threading", "sequential")
 STREAMS = ("loky", "threading", "sequential")  # the others hand over all results at the end
 PULSE = 1.0  # seconds between two looks of a worker at its parent
@@ -50,9 +52,9 @@ def sweep(
 ) -> pd.DataFrame:
     """Run what is not yet there and return all records, with each trial's label and tags as columns.
 
-    `attrs["runs"]` says of each trial whether it was reused or run, why, and how long it took. A failed
-    trial does not take the others down: all finish first, then `TrialsFailed` shows the tracebacks.
-    `shipped` is a folder of records that are taken as they are, whatever has changed since.
+    `attrs["runs"]` says of each trial whether it was reused or run, why, and how long it took. When
+    a trial fails the others go on; then `TrialsFailed` shows the tracebacks. The records in the
+    folder `shipped` are taken as they are, whatever has changed since.
     """
     trials = list(trials)
     return gather(trials, run(trials, jobs, backend, folder, shipped))
@@ -89,10 +91,8 @@ def run(
                 done = {job.trial.identity: job.place.facts() for job in rest}
                 found |= {i: {**facts, "reused": False} for i, facts in done.items() if facts}
                 if not attempts_left:
-                    lost = (
-                        f"its worker was lost {ATTEMPTS} times; was there enough memory?\n{error}"
-                    )
-                    found |= {i: {"traceback": lost} for i in todo if i not in found}
+                    story = f"{LOST}\n{error}"
+                    found |= {i: {"traceback": story} for i in todo if i not in found}
                 progress.say(f"a worker was lost ({type(error).__name__}): going on with the rest")
     failed = {
         unique[i].name: facts["traceback"] for i, facts in found.items() if "traceback" in facts
@@ -128,7 +128,7 @@ def look_up(
 def spread(
     jobs: list["Job"], workers: int, backend: str, progress: Progress, found: Found, last: bool
 ) -> None:
-    """Run the jobs on the workers, in the `last` attempt one by one: there is more memory for each."""
+    """Run the jobs on the workers; in the `last` attempt one by one, with more memory for each."""
     together = families([job.trial for job in jobs])
     by_identity = {job.trial.identity: job for job in jobs}
     work = [[by_identity[trial.identity] for trial in family] for family in together]
@@ -169,7 +169,7 @@ class Runs(list):
         return self
 
 
-# --- in a worker -----------------------------------------------------------------------------------
+# --- in a worker ---
 
 
 def attempt(family: list["Job"]) -> Found:
@@ -208,7 +208,10 @@ class Job:
     def record(self, progress: Callable[[int, int], None]) -> pd.DataFrame:
         checkpoint = self.place.file(".ckpt")
         task = tasks.find(self.trial.task)
-        once = partial(task, self.trial.settings, self.trial.seed, str(checkpoint), progress)
+        options: dict[str, Any] = {"progress": progress}
+        if "checkpoint" in signature(task).parameters:
+            options["checkpoint"] = str(checkpoint)
+        once = partial(task, self.trial.settings, self.trial.seed, **options)
         try:
             return once()
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""Trials that begin alike go to one worker and take turns, so that they can share what they compute."""
+"""Trials that begin alike go to one worker and take turns: there they share what they compute."""
 
 import threading
 from collections import deque
@@ -37,7 +37,7 @@ def beginning(trial: Trial) -> str:
 
 
 def families(trials: list[Trial]) -> list[list[Trial]]:
-    """Trials that begin alike, together; families on the same clients one after another, long ones first."""
+    """Trials that begin alike, together. Families on the same clients follow each other."""
     found: dict[str, list[Trial]] = {}
     rounds: dict[str, int] = {}
     for trial in trials:

@@ -12,7 +12,7 @@ EVENTS = {"start", "join_every", "drift_from", "drift_every"}
 
 @dataclass(frozen=True)
 class Trial:
-    """One run, fully described by plain values. `label` and `tags` only name it in tables and plots.
+    """One run, described by plain values. `label` and `tags` only name it in tables and plots.
 
     >>> data = {"data": {"name": "glyphs", "n": 100}, "partition": {"kind": "iid", "clients": 4}}
     >>> model = {"model": {"kind": "mlp", "hidden": [8]}, "train": {"lr": 0.1}}
@@ -53,10 +53,9 @@ class Trial:
 
 def only(what: str, given: dict[str, Any], known: set[str]) -> None:
     """Name what is not known."""
-    if unknown := sorted(given.keys() - known):
-        raise ValueError(
-            f"{what} of a trial: {', '.join(unknown)} not known; there are {', '.join(sorted(known))}"
-        )
+    if unknown := ", ".join(sorted(given.keys() - known)):
+        allowed = ", ".join(sorted(known))
+        raise ValueError(f"{what} of a trial: {unknown} not known; there are {allowed}")
 
 
 def alter(settings: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -9,11 +9,11 @@ import pandas as pd
 from fedclust.experiments import Trial, sweep
 from fedclust.paths import root
 
-NEAR = 0.02  # how far the means of one trial may be apart on different processors, which round differently
+NEAR = 0.02  # by so much may means differ on another processor, which rounds differently
 
 
 def verify(tier: str, trials: int) -> Iterator[tuple[str, float]]:
-    """Train the cheapest shipped trials of each paper again: their names, and how far the records are apart."""
+    """Train the cheapest shipped trials of each paper again: their names, and the difference."""
     for folder in sorted((root() / "figures" / tier).glob("*/records")):
         notes = {
             path: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")

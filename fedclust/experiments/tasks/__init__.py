@@ -1,7 +1,7 @@
 """What a trial can be: `train`, and each paper's own measurements in the file named by the paper.
 
-A task takes ``(settings, seed, checkpoint, progress)`` and returns a tidy record, so that a sweep can
-cache and spread any of them. It calls ``progress(done, rounds)`` after every round.
+A task takes ``(settings, seed, progress)`` and returns a tidy record. It calls
+``progress(done, rounds)`` after every round. A task that can be resumed also takes a `checkpoint`.
 """
 
 import importlib
@@ -17,7 +17,7 @@ Task = Callable[..., pd.DataFrame]
 @cache
 def catalogue() -> dict[str, Task]:
     """The tasks by name: all that the files of this folder list in `__all__`."""
-    found = {}
+    found: dict[str, Task] = {}
     for file in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{file.name}")
         found |= {name: getattr(module, name) for name in module.__all__}

@@ -7,18 +7,17 @@ from fedclust import partition
 from fedclust.algorithms import cafa
 from fedclust.algorithms.base import mean_by
 from fedclust.experiments import build
+from fedclust.experiments.build import Settings
 from fedclust.experiments.progress import Tell, quiet
 
 __all__ = ["iid_found", "weighing"]
 
 
-def iid_found(
-    settings: build.Settings, seed: int, checkpoint: str | None = None, progress: Tell = quiet
-) -> pd.DataFrame:
-    """How well CBCC tells IID clients, for each of the `cases` (IID clients, others; tables 2 and 3).
+def iid_found(settings: Settings, seed: int, progress: Tell = quiet) -> pd.DataFrame:
+    """How well CBCC tells IID clients in each of the `cases`: IID clients, others (tables 2 and 3).
 
-    `k` is the number of clusters, chosen by silhouette where `asked` is 0. `silhouette` has a row for
-    every k. There are no images, only `each` labels per class.
+    `k` is the number of clusters, chosen by silhouette where `asked` is 0. `silhouette` has a row
+    for every k. There are no images, only `each` labels per class.
     """
     y = torch.arange(settings["classes"]).repeat_interleave(settings["each"])
     generator, cases, rows = settings["generator"], settings["cases"], []
@@ -43,13 +42,11 @@ def iid_found(
     return record.assign(algorithm=generator, seed=seed)
 
 
-def weighing(
-    settings: build.Settings, seed: int, checkpoint: str | None = None, progress: Tell = quiet
-) -> pd.DataFrame:
+def weighing(settings: Settings, seed: int, progress: Tell = quiet) -> pd.DataFrame:
     """Each round's clients and their shares of the mean by CBCC, by ABFA and by both.
 
-    `right` is the accuracy of the model of `client` on the validation samples of `other`, which is -1 in
-    all other rows.
+    `right` is the accuracy of the model of `client` on the validation samples of `other`, which is
+    -1 in all other rows.
     """
     fed, model, method = build.everything(settings, seed)
     assert isinstance(method, cafa.CAFA)

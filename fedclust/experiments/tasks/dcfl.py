@@ -5,18 +5,17 @@ import torch
 
 from fedclust import geometry, partition
 from fedclust.experiments import build
+from fedclust.experiments.build import Settings
 from fedclust.experiments.progress import Tell, quiet
 
 __all__ = ["pairs"]
 
 
-def pairs(
-    settings: build.Settings, seed: int, checkpoint: str | None = None, progress: Tell = quiet
-) -> pd.DataFrame:
+def pairs(settings: Settings, seed: int, progress: Tell = quiet) -> pd.DataFrame:
     """Distances between the clients' updates after `rounds` rounds, and between their data.
 
-    One row per pair and distance: `angle` between the rotations (0 to 180 degrees), `labels`, the total
-    variation distance of the label mixes, `together`, whether both are in one cluster.
+    One row per pair and distance: `angle` between the rotations (0 to 180 degrees), `labels`, the
+    total variation distance of the label mixes, `together`, whether both are in one cluster.
     """
     fed, model, method = build.everything(settings, seed)
     rounds, state = settings["rounds"], method.init(model.init(seed), fed, seed)
@@ -25,6 +24,7 @@ def pairs(
         progress(t + 1, rounds)
     starts = state.models[state.labels]
     ends = method.train(starts, fed, torch.arange(len(fed)), seed, rounds)
+    assert fed.angle is not None
     turned = (fed.angle[:, None] - fed.angle).abs()
     mix = partition.class_counts(fed) / fed.sizes[:, None]  # (N, classes)
     i, j = torch.triu_indices(len(fed), len(fed), 1)

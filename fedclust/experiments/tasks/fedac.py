@@ -8,19 +8,18 @@ import torch
 
 from fedclust.algorithms.fedavg import FedAvg
 from fedclust.experiments import build
+from fedclust.experiments.build import Settings
 from fedclust.experiments.progress import Tell, quiet
 from fedclust.metrics import clustering, purity
 
 __all__ = ["forced"]
 
 
-def forced(
-    settings: build.Settings, seed: int, checkpoint: str | None = None, progress: Tell = quiet
-) -> pd.DataFrame:
+def forced(settings: Settings, seed: int, progress: Tell = quiet) -> pd.DataFrame:
     """How well a split would divide all clients in each of the rounds `asked` of FedAvg (fig. 1).
 
-    `kept` is the share of clients on the side of most of their true group, `ari` that of the two sides
-    and the groups.
+    `kept` is the share of clients on the side of most of their true group, `ari` that of the two
+    sides and the groups.
     """
     fed, model, method = build.everything(settings, seed)
     fedac: Any = replace(method, alpha=torch.inf, beta=2.0)  # both gates are open

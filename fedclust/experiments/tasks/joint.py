@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from fedclust.experiments import build
+from fedclust.experiments.build import Settings
 from fedclust.experiments.progress import Tell, quiet
 from fedclust.experiments.tasks.train import train
 
@@ -10,10 +10,10 @@ __all__ = ["averaged"]
 
 
 def averaged(
-    settings: build.Settings, seed: int, checkpoint: str | None = None, progress: Tell = quiet
+    settings: Settings, seed: int, progress: Tell = quiet, checkpoint: str | None = None
 ) -> pd.DataFrame:
-    """`train`, with each metric's mean over the clients: for many rounds with many similar clients."""
-    record = train(settings, seed, checkpoint, progress)
+    """`train`, with each metric's mean over the clients, which are many and similar."""
+    record = train(settings, seed, progress, checkpoint)
     by = ["algorithm", "seed", "round", "metric"]
     means = record.groupby(by, observed=True).value.mean().reset_index()
     means.attrs = record.attrs

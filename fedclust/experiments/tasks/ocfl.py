@@ -10,6 +10,7 @@ from fedclust import geometry, partition
 from fedclust.algorithms.fedavg import FedAvg
 from fedclust.algorithms.ocfl import cluster_parameters, coordinates
 from fedclust.experiments import build
+from fedclust.experiments.build import Settings
 from fedclust.experiments.progress import Tell, quiet
 from fedclust.federation import Federation
 from fedclust.metrics import clustering
@@ -18,16 +19,15 @@ from fedclust.rng import key, stream
 __all__ = ["alignment", "alone", "restricted"]
 
 
-def alone(
-    settings: build.Settings, seed: int, checkpoint: str | None = None, progress: Tell = quiet
-) -> pd.DataFrame:
+def alone(settings: Settings, seed: int, progress: Tell = quiet) -> pd.DataFrame:
     """All clients train alone from one model; after each epoch every estimator clusters them.
 
     `round` is the epoch, from 1. `found` counts clusters of two or more clients, `noise` the other
-    clients; `ari` takes these as clusters of one. With an `attack` a share `poisoned` of the clients
-    trains on random labels ("labels"), or sends its update reversed ("flip") or replaced by Gaussian
-    noise of the same length ("noise"). Then `ari` is that of the honest clients, `apart` the share of
-    poisoned clients in clusters without honest ones, `lost` the share of honest clients that are noise.
+    clients; `ari` takes these as clusters of one. With an `attack` a share `poisoned` of the
+    clients trains on random labels ("labels"), or sends its update reversed ("flip") or replaced by
+    Gaussian noise of the same length ("noise"). Then `ari` is that of the honest clients, `apart`
+    the share of poisoned clients in clusters without honest ones, `lost` the share of honest
+    clients that are noise.
     """
     fed, attack, epochs = (
         build.federation(settings, seed),
@@ -88,10 +88,8 @@ def clustering_scores(labels: Tensor, fed: Federation, poisoned: Tensor | None) 
     return scores
 
 
-def alignment(
-    settings: build.Settings, seed: int, checkpoint: str | None = None, progress: Tell = quiet
-) -> pd.DataFrame:
-    """Mean cosine of the models that clients return and of their updates, within and across groups (fig. 1)."""
+def alignment(settings: Settings, seed: int, progress: Tell = quiet) -> pd.DataFrame:
+    """Mean cosine of returned models and of updates, within and across groups (fig. 1)."""
     fed, model, method = build.everything(settings, seed)
     state, rows = method.init(model.init(seed), fed, seed), []
     i, j = torch.triu_indices(len(fed), len(fed), 1)
@@ -110,10 +108,8 @@ def alignment(
     return record.assign(algorithm=type(method).__name__, seed=seed)
 
 
-def restricted(
-    settings: build.Settings, seed: int, checkpoint: str | None = None, progress: Tell = quiet
-) -> pd.DataFrame:
-    """OCFL's control: FedAvg's last model may only answer labels that the client's cluster holds."""
+def restricted(settings: Settings, seed: int, progress: Tell = quiet) -> pd.DataFrame:
+    """FedAvg's last model may only answer labels that the client's cluster holds."""
     fed, model, ocfl = build.everything(settings, seed)
     labels = ocfl.init(model.init(seed), fed, seed).labels
     fedavg = FedAvg(ocfl.train, settings["method"]["fraction"])

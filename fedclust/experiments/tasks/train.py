@@ -3,6 +3,7 @@
 import pandas as pd
 
 from fedclust.experiments import build
+from fedclust.experiments.build import Settings
 from fedclust.experiments.progress import Tell, quiet
 from fedclust.simulation import run
 
@@ -10,7 +11,7 @@ __all__ = ["train"]
 
 
 def train(
-    settings: build.Settings, seed: int, checkpoint: str | None = None, progress: Tell = quiet
+    settings: Settings, seed: int, progress: Tell = quiet, checkpoint: str | None = None
 ) -> pd.DataFrame:
     fed, model, method = build.everything(settings, seed)
     fed, events = build.with_events(fed, settings)
