@@ -1,6 +1,6 @@
-"""The geometry of models and updates: the papers' shared equations, each once, for all pairs at once.
+"""The geometry of models and updates: the papers' shared equations, for all pairs at once.
 
-Everything comes from Gram matrices: n clients with P parameters cost one (n, P) x (P, n) product and no pair loop.
+Everything comes from Gram matrices: n clients with P parameters cost one (n, P) x (P, n) product.
 """
 
 import torch
@@ -8,12 +8,12 @@ from torch import Tensor
 
 KINDS = ("complete", "divergence", "euclidean", "cosine")
 SLICE = 2048  # numbers of a model at a time: double precision copies that stay small
-ZERO = torch.zeros(())
 NOISE = 1e-13  # relative, of a squared distance: what rounding leaves of equal rows
+ZERO = torch.zeros(())
 
 
 def cosine(vectors: Tensor) -> Tensor:
-    """Cosine similarity of all pairs of rows; a null vector has similarity 0 to everything (OCFL Eq. 1).
+    """Cosine similarity of all pairs of rows; a null vector's is 0 to everything (OCFL Eq. 1).
 
     >>> cosine(torch.tensor([[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0]])).tolist()[0]
     [1.0, 0.0, -1.0]
@@ -28,46 +28,51 @@ def cosine_to(vectors: Tensor, others: Tensor) -> Tensor:
 
 
 def gaps(ends: Tensor) -> Tensor:
-    """Euclidean distances of all pairs of rows; 0 for rows closer than 3e-7 of their distance from the middle.
+    """Euclidean distances of all pairs of rows; 0 for rows that differ only by rounding.
 
-    In double precision: clusters drift far apart while their members differ by little, and |a|^2 + |b|^2 - 2 <a, b>
-    would lose what is small. It costs twice a single precision product and is summed over slices of the rows.
+    In double precision: clusters drift far apart while their members differ by little, and
+    |a|^2 + |b|^2 - 2 <a, b> would lose what is small. It costs twice a single precision product.
     """
-    squared = squares(gram := sum((part @ part.mT for part in map(centred, ends.split(SLICE, 1))), ZERO))  # (n, n)
-    scale = gram.diagonal()[:, None] + gram.diagonal()
+    gram = sum((part @ part.mT for part in map(centred, ends.split(SLICE, 1))), ZERO)  # (n, n)
+    squared, scale = squares(gram), gram.diagonal()[:, None] + gram.diagonal()
     return torch.where(squared <= NOISE * scale, 0, squared).sqrt().fill_diagonal_(0).to(ends)
 
 
 def centred(rows: Tensor) -> Tensor:
-    """Double precision, around the mean row: models differ by little from each other and by much from the origin."""
+    """Double precision, around the mean row: models differ less from each other than from 0."""
     rows = rows.double()
     return rows - rows.mean(0)
 
 
 def divergence(starts: Tensor, ends: Tensor, of: Tensor | None = None) -> Tensor:
-    """omega of all pairs of updates (DCFL Eq. 1), in [-1, 1]; 0 where both ends coincide. `of` as in `distance`."""
+    """omega of all pairs of updates (DCFL Eq. 1), in [-1, 1]; 0 if both ends coincide.
+
+    `of` as in `distance`.
+    """
     return pairs(starts, ends, of)[1].to(ends)
 
 
 def pairs(starts: Tensor, ends: Tensor, of: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """|BD| and omega of all pairs, (n, n) each.
 
-    With AB = ends - starts of one client and CD of the other, |AB| cos(alpha) = <AB, B - D> / |BD| and
-    |CD| cos(beta) = <CD, D - B> / |BD|, hence omega = <AB - CD, B - D> / (|BD| (|AB| + |CD|)): no angle is needed.
-    B - D = (A - C) + (AB - CD) makes both |BD|^2 and that product sums of products of updates and starts. So what is
-    small, the updates, is squared alone, however far apart the starts are; and these, one per cluster, are few.
+    With AB = ends - starts of one client and CD of the other, |AB| cos(alpha) = <AB, B - D> / |BD|
+    and |CD| cos(beta) = <CD, D - B> / |BD|. Hence omega = <AB - CD, B - D> / (|BD| (|AB| + |CD|)),
+    and no angle is needed. B - D = (A - C) + (AB - CD) makes both |BD|^2 and that product sums of
+    products of updates and starts. So the updates, which are small, are squared alone, however far
+    apart the starts are; and the starts, one per cluster, are few.
     """
     of = torch.arange(len(ends)) if of is None else of
     own = cross = start = ZERO
     for s, e in zip(starts.split(SLICE, 1), ends.split(SLICE, 1), strict=True):
         update, s = e - s[of], centred(s)
-        own = own + (update @ update.mT).double()  # (n, n)  <AB, CD>: all that grows with n^2, so in single precision
+        own = own + (update @ update.mT).double()  # (n, n)  <AB, CD>, in single precision
         cross = cross + update.double() @ s.mT  # (n, K)  <AB, C>
         start = start + s @ s.mT  # (K, K)  <A, C>
-    apart, turned, cross = squares(start)[of][:, of], squares(own), cross[:, of]  # |A - C|^2, |AB - CD|^2
+    apart = squares(start)[of][:, of]  # (n, n)  |A - C|^2
+    turned, cross = squares(own), cross[:, of]  # (n, n)  |AB - CD|^2
     mine = cross.diagonal()
-    mixed = mine[:, None] + mine - cross - cross.mT  # <A - C, AB - CD>
-    along, squared = mixed + turned, apart + 2 * mixed + turned  # <AB - CD, B - D>, |BD|^2
+    both = mine[:, None] + mine - cross - cross.mT  # <A - C, AB - CD>
+    along, squared = both + turned, apart + 2 * both + turned  # <AB - CD, B - D>, |BD|^2
     length = own.diagonal().sqrt()
     scale = own.diagonal()[:, None] + own.diagonal() + apart
     noise = max(8 * torch.finfo(ends.dtype).eps, NOISE)  # of equal ends
@@ -81,12 +86,14 @@ def squares(gram: Tensor) -> Tensor:
     return gram.diagonal()[:, None] + gram.diagonal() - 2 * gram
 
 
-def distance(starts: Tensor, ends: Tensor, kind: str = "complete", of: Tensor | None = None) -> Tensor:
+def distance(
+    starts: Tensor, ends: Tensor, kind: str = "complete", of: Tensor | None = None
+) -> Tensor:
     """Distances between all pairs of updates, (n, n), symmetric with a zero diagonal.
 
-    "complete" is DCFL's |BD| e^(2 omega) (Eq. 2), "divergence" its factor alone as omega + 1 (omega itself may be
-    negative), "euclidean" |BD|, "cosine" 1 - cos of the updates. Client i went from starts[of[i]] to ends[i]; without
-    `of` there is a start for each.
+    "complete" is DCFL's |BD| e^(2 omega) (Eq. 2), "divergence" its factor alone as omega + 1 (omega
+    itself may be negative), "euclidean" |BD|, "cosine" 1 - cos of the updates. Client i went from
+    starts[of[i]] to ends[i]; without `of` each has a start of its own.
     """
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r}: the distances are {', '.join(KINDS)}")
@@ -103,7 +110,7 @@ def distance(starts: Tensor, ends: Tensor, kind: str = "complete", of: Tensor | 
 def dunn(distances: Tensor, labels: Tensor) -> float:
     """Smallest distance between clusters over the largest within one (DCFL Eq. 3).
 
-    One cluster has no distance between: nan. All singletons have none within: inf.
+    It is nan for one cluster and inf if every cluster is one client.
 
     >>> apart = torch.tensor([[0.0, 1.0, 6.0], [1.0, 0.0, 8.0], [6.0, 8.0, 0.0]])
     >>> dunn(apart, torch.tensor([0, 0, 1]))

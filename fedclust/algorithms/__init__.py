@@ -13,19 +13,39 @@ from fedclust.algorithms.joint import IFCA, Joint
 from fedclust.algorithms.ocfl import OCFL
 
 __all__ = [
-    "ABFA", "CAFA", "CBCC", "CFL", "DCFL", "IFCA", "OCFL", "FedAC", "FedACP", "FedAvg", "FedProx", "Joint",
-    "LocalOnly", "Method", "State", "Trainer", "catalogue",
-]  # fmt: skip
+    "ABFA",
+    "CAFA",
+    "CBCC",
+    "CFL",
+    "DCFL",
+    "IFCA",
+    "OCFL",
+    "FedAC",
+    "FedACP",
+    "FedAvg",
+    "FedProx",
+    "Joint",
+    "LocalOnly",
+    "Method",
+    "State",
+    "Trainer",
+    "catalogue",
+]
 
 
 def catalogue() -> list[dict[str, Any]]:
-    """What `fedclust list` prints: of every method its name, its paper and its parameters with their defaults."""
-    methods = [thing for name in __all__ if isinstance(thing := globals()[name], type) and issubclass(thing, Method)]
+    """What `fedclust list` prints: every method's name, paper, and parameters with defaults."""
+    named = [globals()[name] for name in __all__]
+    methods = [kind for kind in named if isinstance(kind, type) and issubclass(kind, Method)]
     return [
         {
             "name": method.__name__,
             "paper": (method.__doc__ or "").splitlines()[0],
-            "parameters": {f.name: f.default for f in fields(method) if f.init and f.name != "train"},
+            "parameters": {
+                field.name: field.default
+                for field in fields(method)
+                if field.init and field.name != "train"
+            },
         }
         for method in methods
         if method is not Method

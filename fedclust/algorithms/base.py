@@ -125,4 +125,10 @@ def cost(
     up = len(trained) if up is None else up
     size = state.models.shape[1] * state.models.element_size()
     everyone = torch.zeros(len(state.labels)).index_fill_(0, trained, 1.0)
-    return {"down": down, "up": up, "extra": extra, "bytes": (down + up) * size, "trained": everyone}
+    return {
+        "down": down,
+        "up": up,
+        "extra": extra,
+        "bytes": (down + up) * size,
+        "trained": everyone,
+    }

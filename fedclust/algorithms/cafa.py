@@ -1,15 +1,20 @@
 """CBCC, ABFA and CAFA: weights for the clients of one global model.
 
-Zhang, Wang, Li, Cardiff, Ranaweera: Optimizing Federated Learning on Non-IID Data with Clustering and Model Sharing.
+Zhang, Wang, Li, Cardiff, Ranaweera: Optimizing Federated Learning on Non-IID Data with Clustering
+and Model Sharing.
 
-All three are FedAvg with another `weigh`; the normalisation of Eqs. 10 and 11 is the one of the weighted mean. The
-sharing of models costs m (m - 1) transfers among a round's m clients, counted in `down`. `state.memory["cluster"]` has
-the CBCC cluster of each client; `info` has the costs only, the stages of a round are the functions below.
+All three are FedAvg with another `weigh`; the weighted mean does the normalisation of Eqs. 10 and
+11. Sharing the models costs m (m - 1) transfers among a round's m clients, counted in `down`.
+`state.memory["cluster"]` has the CBCC cluster of each client. `info` has only the costs; the stages
+of a round are the functions below.
 
-Deviations: (1) newcomers, of whom the paper does not speak, are clustered with all others when they come; (2) there are
-no more clusters than different vectors: a larger k has no silhouette, clients that are all alike are one cluster;
-(3) where no shared model gets anything right, all accuracy weights are equal; (4) equally large clusters: Eq. 7 takes
-the first of them; (5) a client also evaluates its own model, as in the listing (l.13), the text says "received".
+Deviations:
+(1) Newcomers, which the paper does not treat, are clustered with all others when they come.
+(2) There are no more clusters than different vectors: a larger k has no silhouette, and clients
+    that are all alike are one cluster.
+(3) If no shared model gets anything right, all accuracy weights are equal.
+(4) Of equally large clusters Eq. 7 takes the first.
+(5) A client also evaluates its own model, as in the listing (l.13); the text says "received".
 """
 
 from dataclasses import dataclass, field
@@ -32,28 +37,34 @@ from fedclust.rng import key
 
 def class_frequencies(fed: Federation) -> Tensor:
     """Share of each class in each client's training samples, (N, classes)."""
-    counts = (one_hot(fed.y, fed.classes) * fed.mask[..., None]).sum(1)  # (N, M, classes) -> (N, classes)
+    counts = (one_hot(fed.y, fed.classes) * fed.mask[..., None]).sum(1)  # (N, M, classes) -> ...
     return counts.double() / counts.sum(1, keepdim=True).clamp_min(1)  # Eqs. 1, 2
 
 
 def kmeans(vectors: np.ndarray, k: int, seed: int) -> np.ndarray:
-    start = key(seed, "kmeans", k) % 2**32
-    return KMeans(k, n_init=10, random_state=start).fit(vectors).labels_  # Eq. 6
+    random_state = key(seed, "kmeans", k) % 2**32
+    return KMeans(k, n_init=10, random_state=random_state).fit(vectors).labels_  # Eq. 6
 
 
 def best_k(vectors: Tensor, seed: int = 0) -> tuple[int, dict[int, float]]:
     """The number of clusters with the best mean silhouette, and that of every k from 2 to n - 1."""
-    v = ordered(vectors)[0]
+    v, _ = ordered(vectors)
     last = min(len(v) - 1, len(np.unique(v, axis=0)))
-    with config_context(assume_finite=True, skip_parameter_validation=True):  # which would be done anew for every k
-        scores = {k: float(silhouette_score(v, kmeans(v, k, seed))) for k in range(2, last + 1)}  # Eqs. 3, 4
+    with config_context(assume_finite=True, skip_parameter_validation=True):  # once is enough
+        scores = {
+            k: float(silhouette_score(v, kmeans(v, k, seed)))  # Eqs. 3, 4
+            for k in range(2, last + 1)
+        }
     return max(scores, key=scores.__getitem__, default=1), scores  # Eq. 5
 
 
 def cbcc(vectors: Tensor, k: int | None = None, seed: int = 0) -> Tensor:
-    """Cluster of each client, (N, classes) -> (N,): k of them, or as many as the silhouette says."""
+    """Cluster of each client, (N, classes) -> (N,); the silhouette chooses k if it is not given."""
     if k is not None and not 1 <= k <= len(vectors):
-        raise ValueError(f"clusters={k}: must be from 1 to the number of clients, {len(vectors)}, or None (silhouette)")
+        raise ValueError(
+            f"clusters={k}: must be from 1 to {len(vectors)}, the number of clients, "
+            "or None (by silhouette)"
+        )
     v, order = ordered(vectors)
     k = min(k or best_k(vectors, seed)[0], len(np.unique(v, axis=0)))
     labels = np.empty(len(v), dtype=np.int64)
@@ -62,7 +73,7 @@ def cbcc(vectors: Tensor, k: int | None = None, seed: int = 0) -> Tensor:
 
 
 def ordered(vectors: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Rows in an order of their own, so that k-means does not depend on the order of the clients."""
+    """Sorted rows and their order: k-means must not depend on the order of the clients."""
     v = vectors.cpu().double().numpy()
     order = np.lexsort(v.T)
     return v[order], order
@@ -74,25 +85,25 @@ def iid(labels: Tensor) -> Tensor:
 
 
 def cluster_weights(labels: Tensor) -> Tensor:
-    """A client weighs what its cluster has of all clients, (N,)."""
+    """A client's weight is its cluster's share of all clients, (N,)."""
     return labels.bincount()[labels].double() / len(labels)  # Eq. 8
 
 
 def shared_accuracy(model: Model, theta: Tensor, fed: Federation) -> Tensor:
-    """Accuracy of each model on the validation samples of each client, (m, P) -> (m, m)."""
-    nobody = torch.zeros(len(fed), dtype=torch.long)
-    return torch.stack([evaluate(model, row[None], nobody, fed, "val")[0] for row in theta])
+    """Accuracy of each model on each client's validation samples, (m, P) -> (m, m)."""
+    first = torch.zeros(len(fed), dtype=torch.long)
+    return torch.stack([evaluate(model, row[None], first, fed, "val")[0] for row in theta])
 
 
 def accuracy_weights(accuracy: Tensor, sizes: Tensor) -> Tensor:
-    """Mean accuracy over the clients, weighted by their validation samples, as shares of 1: (m, m), (m,) -> (m,)."""
+    """Each model's mean accuracy, weighted by validation samples, as a share: (m, m) -> (m,)."""
     mean = accuracy.nan_to_num().double() @ sizes.double() / sizes.sum().clamp_min(1)  # Eq. 9
     return mean / mean.sum() if mean.any() else torch.full_like(mean, 1 / len(mean))  # Eq. 10
 
 
 @dataclass(frozen=True)
 class CBCC(FedAvg):
-    """Zhang et al., Sec. III-A: a client weighs as much as its cluster of similar class frequencies is large."""
+    """Zhang et al., Sec. III-A: a client weighs as much as its cluster of class mixes is large."""
 
     fraction: float = 0.3
     weighted: bool = field(default=False, init=False)
@@ -114,7 +125,7 @@ class CBCC(FedAvg):
 
 @dataclass(frozen=True)
 class ABFA(FedAvg):
-    """Zhang et al., Sec. III-B: a client weighs as much as its model gets right on the round's validation samples."""
+    """Zhang et al., Sec. III-B: a client's weight is its model's accuracy on validation samples."""
 
     fraction: float = 0.3
     weighted: bool = field(default=False, init=False)
@@ -123,7 +134,8 @@ class ABFA(FedAvg):
         state, info = super().step(state, fed, seed, t)
         shared = info["up"] * (info["up"] - 1)  # each model to every other client of the round
         size = info["bytes"] / (info["down"] + info["up"])
-        return state, info | {"down": info["down"] + shared, "bytes": info["bytes"] + shared * size}
+        more = {"down": info["down"] + shared, "bytes": info["bytes"] + shared * size}
+        return state, info | more
 
     def weigh(self, state: State, theta: Tensor, fed: Federation, chosen: Tensor) -> Tensor:
         present = fed.take(chosen)

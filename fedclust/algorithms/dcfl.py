@@ -1,17 +1,21 @@
-"""DCFL: clusters that are drawn anew whenever the updates say that they no longer fit.
+"""DCFL: clusters that are drawn anew whenever the updates no longer fit them.
 
-Augello, Falzone, Lo Re: DCFL: Dynamic Clustered Federated Learning under Differential Privacy Settings.
-PerCom Workshops 2023.
+Augello, Falzone, Lo Re: DCFL: Dynamic Clustered Federated Learning under Differential Privacy
+Settings. PerCom Workshops 2023.
 
-`info`: `dunn`, the index of the clusters this round was trained in (nan for one cluster); `reclustered`, whether new
-ones were adopted; `converged`, whether affinity propagation did (nan where it was not asked).
+`info`: `dunn`, the index of the clusters this round was trained in (nan for one cluster);
+`reclustered`, whether new ones were adopted; `converged`, whether affinity propagation did (nan if
+it did not run).
 
-Deviations: (1) similarity is -d**power, the preference a quantile of all similarities: the median, as in scikit-learn;
-damping is 0.5, then 0.9; where that does not converge either, the old clusters stay; (2) updates that are all equally
-far apart tell nothing apart (two always are): they are one cluster, scikit-learn would make each one its own; (3) l.17
-weighs by samples like FedAvg, Eq. 5 plainly as printed; (4) Eq. 5 speaks of client models, l.24 of cluster models:
-`new_models`; (5) with a share of the clients per round, which the paper leaves to the future, the participants are
-clustered, and an absent client follows the new model nearest to the one it had.
+Deviations:
+(1) Similarity is -d**power, and the preference is a quantile of all similarities: the median, as in
+    scikit-learn. Damping is 0.5, then 0.9; if that does not converge either, the old clusters stay.
+(2) Updates that are all equally far apart (two always are) are one cluster; scikit-learn would make
+    each one its own.
+(3) l.17 weighs by samples like FedAvg; Eq. 5 is the plain mean as printed.
+(4) Eq. 5 speaks of client models, l.24 of cluster models: `new_models`.
+(5) With a share of the clients per round, which the paper leaves to the future, the participants
+    are clustered, and an absent client follows the new model nearest to the one it had.
 """
 
 import math
@@ -31,8 +35,15 @@ from fedclust.geometry import KINDS, distance, dunn
 from fedclust.rng import key
 
 AFFINITY = AffinityPropagation(affinity="precomputed", max_iter=1000)
-# the second where the first does not converge; slower messages must stand still longer before they count as settled
-ATTEMPTS = ({"damping": 0.5, "convergence_iter": 15}, {"damping": 0.9, "convergence_iter": 75})
+ATTEMPTS = (  # the second if the first does not converge; slower messages need a longer standstill
+    {"damping": 0.5, "convergence_iter": 15},
+    {"damping": 0.9, "convergence_iter": 75},
+)
+CHOICES = {
+    "distance": KINDS,
+    "new_models": ("clients", "clusters"),
+    "recluster": ("dunn", "never"),
+}
 
 
 @dataclass(frozen=True)
@@ -47,21 +58,18 @@ class DCFL(FedAvg):
     estimator: ClusterMixin = AFFINITY
 
     def __post_init__(self) -> None:
-        for name, allowed in (
-            ("distance", KINDS),
-            ("new_models", ("clients", "clusters")),
-            ("recluster", ("dunn", "never")),
-        ):
+        for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {allowed}")
         if not 0 <= self.preference <= 1:
-            raise ValueError(f"preference={self.preference}: a quantile from 0 to 1; 0.5 is the median")
+            raise ValueError(f"preference={self.preference}: must be in [0, 1]; 0.5 is the median")
 
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
         new, chosen, ends = self.average(state, fed, seed, t)  # Alg. 1 l.12-18
-        distances = distance(state.models, ends, self.distance, state.labels[chosen])  # Alg. 1 l.20, Eq. 2  (n, n)
-        index = dunn(distances, state.labels[chosen])  # Alg. 1 l.21, Eq. 3
-        info = cost(state, chosen) | {"dunn": index, "reclustered": 0.0, "converged": float("nan")}
+        cluster = state.labels[chosen]
+        distances = distance(state.models, ends, self.distance, cluster)  # Alg. 1 l.20, Eq. 2
+        index = dunn(distances, cluster)  # Alg. 1 l.21, Eq. 3
+        info = cost(state, chosen) | {"dunn": index, "reclustered": 0.0, "converged": math.nan}
         if self.recluster == "dunn" and (len(state.models) == 1 or index < 1):  # Alg. 1 l.22
             found = self.cluster(distances, key(seed, "affinity", t) % 2**32)  # Alg. 1 l.23
             info["converged"] = info["reclustered"] = float(found is not None)
@@ -70,36 +78,46 @@ class DCFL(FedAvg):
         return new, info
 
     def cluster(self, distances: Tensor, random_state: int) -> Tensor | None:
-        """Affinity propagation, (n, n) -> (n,); None where it does not converge."""
+        """Affinity propagation, (n, n) -> (n,); None if it does not converge."""
         apart = distances[~torch.eye(len(distances), dtype=torch.bool)]
         if len(distances) <= 2 or apart.max() - apart.min() <= 1e-6 * apart.max():
             return torch.zeros(len(distances), dtype=torch.long)
         similarity = -distances.double().pow(self.power)
-        ordered, rank = similarity.flatten().sort().values, self.preference * (similarity.numel() - 1)
-        below, above = ordered[math.floor(rank)], ordered[math.ceil(rank)]
-        preference = float(below.lerp(above, rank - math.floor(rank)))  # torch.quantile ends at 4,096 clients
+        preference = quantile(similarity, self.preference)
         for attempt in ATTEMPTS:
-            estimator = clone(self.estimator).set_params(preference=preference, random_state=random_state, **attempt)
+            estimator = clone(self.estimator)
+            estimator.set_params(preference=preference, random_state=random_state, **attempt)
             with warnings.catch_warnings():
                 warnings.simplefilter("error", ConvergenceWarning)
                 try:
-                    return torch.from_numpy(estimator.fit_predict(similarity.numpy()).astype("int64"))
+                    return torch.from_numpy(estimator.fit_predict(similarity.numpy())).long()
                 except ConvergenceWarning:
                     continue
         return None
 
     def regroup(self, state: State, chosen: Tensor, ends: Tensor, found: Tensor) -> State:
-        """The participants' new clusters and their models; `state` has the old ones after the round."""
+        """The participants' new clusters and models; `state` has the old ones after the round."""
         members = ends if self.new_models == "clients" else state.models[state.labels[chosen]]
-        models = mean_by(members, found, torch.ones(len(found)), members[: int(found.max()) + 1])  # Eq. 5  (K, P)
-        labels = torch.cdist(state.models, models).argmin(1)[state.labels]  # whoever was absent; (K old, K) -> (N,)
-        return state._replace(models=models, labels=labels.index_copy(0, chosen, found))
+        fallback = members[: int(found.max()) + 1]  # no cluster is empty
+        models = mean_by(members, found, torch.ones(len(found)), fallback)  # Eq. 5  (K, P)
+        follow = torch.cdist(state.models, models).argmin(1)  # (old K, K) -> (old K,)
+        labels = follow[state.labels].index_copy(0, chosen, found)  # (N,)
+        return state._replace(models=models, labels=labels)
 
     def trains_newcomers(self, state: State) -> bool:
-        return True  # Alg. 1 l.7, also where there is only one cluster to join
+        return True  # Alg. 1 l.7, also if there is only one cluster to join
 
     def nearest(self, middle: Tensor, theta: Tensor, models: Tensor) -> Tensor:
-        """Eq. 6: as updates from W_G, the mean model (Alg. 1 l.6, l.19), newcomer and cluster models are compared."""
+        """Eq. 6: compare newcomer and cluster models as updates from W_G (Alg. 1 l.6, l.19)."""
         ends = torch.cat([models, theta])
-        distances = distance(middle[None], ends, self.distance, torch.zeros(len(ends), dtype=torch.long))
+        same = torch.zeros(len(ends), dtype=torch.long)
+        distances = distance(middle[None], ends, self.distance, same)
         return distances[len(models) :, : len(models)].argmin(1)  # Alg. 1 l.8  (n, K) -> (n,)
+
+
+def quantile(values: Tensor, share: float) -> float:
+    """torch.quantile, which refuses the similarities of more than 4,096 clients."""
+    ordered = values.flatten().sort().values
+    rank = share * (len(ordered) - 1)
+    below, above = ordered[math.floor(rank)], ordered[math.ceil(rank)]
+    return float(below.lerp(above, rank - math.floor(rank)))

@@ -1,14 +1,20 @@
-"""FedAC and FedACP: a cluster splits in two when its loss stands still while its clients' updates disagree.
-Hsu et al.: Personalized Federated Learning Algorithm with Adaptive Clustering ... Sensors 2023, 23, 9016.
+"""FedAC and FedACP: a cluster is divided when its loss stands still and its updates disagree.
 
-`info`: `splits` of this round and, per client, the two gates of the cluster it trained in: `dloss` = |change of the
-loss| (open below alpha) and `theta` = the smallest cosine (open below beta).
+Hsu et al.: Personalized Federated Learning Algorithm with Adaptive Clustering ... Sensors 2023, 23,
+9016.
 
-Deviations: (1) the anchors have the *smallest* cosine: the listing prints the maximum, the text says farthest;
-(2) `loss="sum"`: the mean test loss of the cluster's clients times their number of batches of 32, the sum over batches
-if all are full; (3) who did not take part trains once more from the same model, only to be placed; (4) both children
-start from the parent's new model; (5) a cluster that samples one client cannot disagree; (6) FedACP is named in the
-paper, not defined; (7) newcomers, not in the paper, join as in `Method.admit`.
+`info`: `splits` of this round and, per client, the two gates of the cluster it trained in: `dloss`,
+|change of the loss| (open below alpha), and `theta`, the smallest cosine (open below beta).
+
+Deviations:
+(1) The anchors have the smallest cosine: the listing prints the maximum, the text says farthest.
+(2) `loss="sum"`: the mean test loss of the cluster's clients times their number of batches of 32,
+    which is the sum over batches if all are full.
+(3) Clients that did not take part train once more from the same model, only to be placed.
+(4) Both children start from the parent's new model.
+(5) A cluster that samples one client cannot disagree.
+(6) FedACP is named in the paper, not defined.
+(7) Newcomers, which the paper does not treat, join as in `Method.admit`.
 """
 
 from dataclasses import dataclass
@@ -25,11 +31,16 @@ from fedclust.geometry import cosine, cosine_to
 from fedclust.metrics import evaluate
 
 BATCH = 32  # test images per batch whose losses are summed
+CHOICES = {"loss": ("sum", "mean"), "reading": ("aggregate", "pairwise")}
 
 
 @dataclass(frozen=True)
 class FedAC(FedAvg):
-    """Hsu et al. 2023, Algorithm 2: a cluster splits when |dloss| < alpha and an update's cosine to the mean < beta."""
+    """Hsu et al. 2023, Algorithm 2: divide a cluster if |dloss| < alpha and a cosine < beta.
+
+    The cosine is that of a client's update and the mean update (`reading="aggregate"`), or of two
+    clients' updates ("pairwise").
+    """
 
     begins_as: ClassVar[str] = "FedAvg"
 
@@ -40,15 +51,15 @@ class FedAC(FedAvg):
     reading: str = "aggregate"
     warmup: int = 0
 
-    asks: ClassVar[bool] = True  # a split calls on the clients that did not take part
+    asks: ClassVar[bool] = True  # a division trains the clients that did not take part
 
     def __post_init__(self) -> None:
-        for name, allowed in (("loss", ("sum", "mean")), ("reading", ("aggregate", "pairwise"))):
+        for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {allowed}")
 
     def scored(self, state: State, fed: Federation) -> State:
-        """Keeps each client's test loss under its cluster's model: the next round's evaluate(w^t)."""
+        """Remember each client's test loss under its cluster's model, the next evaluate(w^t)."""
         loss = evaluate(self.train.model, state.models, state.labels, fed)[1].nan_to_num()  # (N,)
         return state._replace(memory={**state.memory, "loss": loss})
 
@@ -59,47 +70,69 @@ class FedAC(FedAvg):
         if len(state.memory.get("loss", ())) != len(fed):  # the first round, newcomers
             state = self.scored(state, fed)
         new, chosen, theta = self.average(state, fed, seed, t)  # l.3-7
-        new, trained, start = self.scored(new, fed), chosen, state.labels[chosen]
-        update, dw = theta - state.models[start], new.models - state.models  # (n, P), (K, P)
+        new, trained, cluster = self.scored(new, fed), chosen, state.labels[chosen]
+        change = new.memory["loss"] - state.memory["loss"]  # (N,)
+        update, mean = theta - state.models[cluster], new.models - state.models  # (n, P), (K, P)
         dloss, angle = torch.full((2, len(fed)), torch.nan)
-        for k in start.unique().tolist():
-            members, who, own = (state.labels == k).nonzero()[:, 0], chosen[start == k], update[start == k]  # C, S^t
-            count, change = fed.mask_test[members].sum(1), (new.memory["loss"] - state.memory["loss"])[members]
-            batches = ceil(count.sum() / BATCH) if self.loss == "sum" else 1
-            gap = float((change * count).sum().abs() / count.sum().clamp_min(1)) * batches  # l.8
-            closest = float(cosine_to(own, dw[[k]] if self.reading == "aggregate" else own).min())  # l.9
+        for k in cluster.unique().tolist():
+            members, present = (state.labels == k).nonzero()[:, 0], chosen[cluster == k]  # C, S^t
+            own = update[cluster == k]
+            gap = self.gap(change[members], fed.mask_test[members].sum(1))  # l.8
+            other = mean[[k]] if self.reading == "aggregate" else own
+            closest = float(cosine_to(own, other).min())  # l.9
             dloss[members], angle[members] = gap, closest
-            if gap < self.alpha and closest < self.beta and t >= self.warmup and len(who) > 1:  # l.10
-                asked = members[~torch.isin(members, who)] if self.asks else members[:0]
-                if len(asked):
-                    w = state.models[k].expand(len(asked), -1)
-                    own = torch.cat([own, self.train(w, fed, asked, seed, t) - w])
-                    trained = torch.cat([trained, asked])
-                new = self.split(new, fed, state.models[k], torch.cat([who, asked]), own, len(who))  # l.11
+            open_ = gap < self.alpha and closest < self.beta  # l.10
+            if open_ and t >= self.warmup and len(present) > 1:
+                absent = members[~torch.isin(members, present)] if self.asks else members[:0]
+                if len(absent):
+                    received = state.models[k].expand(len(absent), -1)
+                    late = self.train(received, fed, absent, seed, t) - received
+                    own, trained = torch.cat([own, late]), torch.cat([trained, absent])
+                clients = torch.cat([present, absent])
+                new = self.divide(new, fed, state.models[k], clients, own, len(present))  # l.11
         info = {"splits": len(new.models) - len(state.models), "dloss": dloss, "theta": angle}
         return new, cost(new, trained, extra=len(trained) - len(chosen)) | info  # l.12
 
-    def split(self, state: State, fed: Federation, start: Tensor, who: Tensor, update: Tensor, sampled: int) -> State:
-        """Cluster(S^t, C): the cluster keeps those nearer to one anchor, a new one gets the others; S^t leads `who`."""
-        order = fed.ids[who[:sampled]].argsort()  # which cluster is new must not depend on the order of the clients
+    def gap(self, change: Tensor, count: Tensor) -> float:
+        """|change of a cluster's loss| from its clients' changes and numbers of test images."""
+        batches = ceil(count.sum() / BATCH) if self.loss == "sum" else 1
+        return float((change * count).sum().abs() / count.sum().clamp_min(1)) * batches
+
+    def divide(
+        self,
+        state: State,
+        fed: Federation,
+        received: Tensor,
+        clients: Tensor,
+        update: Tensor,
+        sampled: int,
+    ) -> State:
+        """Cluster(S^t, C): clients nearer to the second anchor move to a new cluster.
+
+        The clients and their updates from the model they `received` begin with the `sampled` ones,
+        among which the anchors are.
+        """
+        order = fed.ids[clients[:sampled]].argsort()  # clients' positions must not matter
         similar = cosine(update[order]).fill_diagonal_(torch.inf)  # (m, m)
         right, left = divmod(int(similar.argmin()), sampled)  # Cluster l.1, deviation 1
         near = cosine_to(update, update[order[[right, left]]])  # (C, P), (2, P) -> (C, 2)
-        goes = who[near[:, 0] <= near[:, 1]]  # Cluster l.2-6
-        if len(goes) == len(who):  # anchors that do not differ: one side would be empty
+        moving = clients[near[:, 0] <= near[:, 1]]  # Cluster l.2-6
+        if len(moving) == len(clients):  # the anchors do not differ: one side would be empty
             return state
-        models = torch.cat([state.models, state.models[state.labels[goes[:1]]]])
-        return state._replace(models=models, labels=state.labels.index_fill(0, goes, len(state.models)))  # Cluster l.7
+        models = torch.cat([state.models, state.models[state.labels[moving[:1]]]])
+        labels = state.labels.index_fill(0, moving, len(state.models))  # Cluster l.7
+        return state._replace(models=models, labels=labels)
 
 
 @dataclass(frozen=True)
 class FedACP(FedAC):
-    """FedAC, partial (named but not defined by Hsu et al. 2023): a split asks nobody who did not take part.
+    """FedAC, partial (named, not defined, by Hsu et al. 2023): a division asks only participants.
 
-    The others stay in the cluster that keeps the number. At its next participation such a client trains from the model
-    that was split, so that its update compares, goes to the side whose mean update is nearer, and counts in the mean
-    from then on: one participation for each split that it missed. `memory`: of each split `parent`, `origin` model and
-    two `directions`; of each client how many splits it has `seen`.
+    The others stay in the cluster that keeps the number. At its next participation such a client
+    trains from the model that was divided, so that its update compares. It goes to the side whose
+    mean update is nearer, and counts in the mean from then on: one participation for each division
+    that it missed. `memory` has of each division the `parent`, the `origin` model and the two
+    `directions`, and of each client how many divisions it has `seen`.
     """
 
     begins_as: ClassVar[str] = "FedAvg"
@@ -107,19 +140,23 @@ class FedACP(FedAC):
 
     def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
         state, seen = super().init(theta, fed, seed), torch.zeros(len(fed), dtype=torch.long)
-        none = {"parent": seen[:0], "origin": theta[None][:0], "directions": theta.expand(1, 2, -1)[:0]}
+        directions = theta.expand(1, 2, -1)[:0]
+        none = {"parent": seen[:0], "origin": theta[None][:0], "directions": directions}
         return state._replace(memory={**none, "seen": seen})
 
     def admit(self, state: State, fed: Federation, seed: int) -> State:
-        seen, splits = state.memory["seen"], len(state.memory["parent"])  # newcomers choose among all there are
-        seen = torch.cat([seen, seen.new_full((len(fed) - len(seen),), splits)])
-        return super().admit(state._replace(memory={**state.memory, "seen": seen}), fed, seed)
+        seen, divisions = state.memory["seen"], len(state.memory["parent"])
+        newcomers = seen.new_full((len(fed) - len(seen),), divisions)  # they choose among all
+        memory = {**state.memory, "seen": torch.cat([seen, newcomers])}
+        return super().admit(state._replace(memory=memory), fed, seed)
 
     def missed(self, state: State, clients: Tensor) -> tuple[Tensor, Tensor]:
-        """Whether each client missed a split of its cluster, and the first such split."""
+        """Whether each client missed a division of its cluster, and the first such division."""
         parent, seen = state.memory["parent"], state.memory["seen"][clients, None]
-        open_ = (torch.arange(len(parent)) >= seen) & (parent == state.labels[clients, None])  # (n, splits)
-        return open_.any(1), open_.int().argmax(1) if len(parent) else torch.zeros_like(clients)
+        later = torch.arange(len(parent)) >= seen
+        waiting = later & (parent == state.labels[clients, None])  # (n, divisions)
+        first = waiting.int().argmax(1) if len(parent) else torch.zeros_like(clients)
+        return waiting.any(1), first
 
     def choose(self, state: State, fed: Federation, seed: int, t: int) -> Tensor:
         chosen = super().choose(state, fed, seed, t)
@@ -132,21 +169,36 @@ class FedACP(FedAC):
         if not waits.any():
             return new, info
         late, first, memory = chosen[waits], first[waits], new.memory
-        start, sides = memory["origin"][first], memory["directions"][first]  # (n, P), (n, 2, P)
-        update = self.train(start, fed, late, seed, t) - start
-        near = torch.cat([cosine_to(u, d) for u, d in zip(update[:, None], sides, strict=True)])  # (n, 2)
-        side = torch.where(near[:, 0] > near[:, 1], new.labels[late], first + 1)  # split s made cluster s + 1
+        received, sides = memory["origin"][first], memory["directions"][first]  # (n, P), (n, 2, P)
+        update = self.train(received, fed, late, seed, t) - received
+        near = torch.cat([cosine_to(u, d) for u, d in zip(update[:, None], sides, strict=True)])
+        stays = near[:, 0] > near[:, 1]  # (n, 2) -> (n,)
+        side = torch.where(stays, new.labels[late], first + 1)  # division s made cluster s + 1
         memory = {**memory, "seen": memory["seen"].index_copy(0, late, first + 1)}
-        new = self.scored(State(new.models, new.labels.index_copy(0, late, side), memory), fed)
+        labels = new.labels.index_copy(0, late, side)
+        new = self.scored(State(new.models, labels, memory), fed)
         return new, info | cost(new, torch.cat([info["trained"].nonzero()[:, 0], late]))
 
-    def split(self, state: State, fed: Federation, start: Tensor, who: Tensor, update: Tensor, sampled: int) -> State:
-        new, memory = super().split(state, fed, start, who, update, sampled), state.memory
+    def divide(
+        self,
+        state: State,
+        fed: Federation,
+        received: Tensor,
+        clients: Tensor,
+        update: Tensor,
+        sampled: int,
+    ) -> State:
+        new = super().divide(state, fed, received, clients, update, sampled)
         if new is state:
             return state
-        goes = new.labels[who] == len(state.models)
-        sides = torch.stack([update[~goes].mean(0), update[goes].mean(0)])  # (2, P)
-        add = {"parent": state.labels[who[:1]], "origin": start[None], "directions": sides[None]}
-        seen = memory["seen"].index_fill(0, who, len(memory["parent"]) + 1)
+        moving = new.labels[clients] == len(state.models)
+        sides = torch.stack([update[~moving].mean(0), update[moving].mean(0)])  # (2, P)
+        add = {
+            "parent": state.labels[clients[:1]],
+            "origin": received[None],
+            "directions": sides[None],
+        }
+        memory = state.memory
         grown = {name: torch.cat([memory[name], value]) for name, value in add.items()}
+        seen = memory["seen"].index_fill(0, clients, len(memory["parent"]) + 1)
         return new._replace(memory={**memory, **grown, "seen": seen})

@@ -1,4 +1,4 @@
-"""FedAvg (McMahan et al., AISTATS 2017) and FedProx (Li et al., MLSys 2020)."""
+"""FedAvg (McMahan et al., AISTATS 2017), FedProx (Li et al., MLSys 2020), and no federation."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -12,7 +12,7 @@ from fedclust.federation import Federation
 
 @dataclass(frozen=True)
 class FedAvg(Method):
-    """McMahan et al. 2017, Algorithm 1: one model, the mean of what the round's clients return, weighted by size."""
+    """McMahan et al. 2017, Algorithm 1: the mean of the returned models, weighted by samples."""
 
     begins_as: ClassVar[str] = "FedAvg"
 
@@ -23,12 +23,15 @@ class FedAvg(Method):
         new, chosen, _ = self.average(state, fed, seed, t)
         return new, cost(state, chosen)
 
-    def average(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Tensor, Tensor]:
-        """One round inside every cluster: the new state, who took part (n,), what they returned (n, P)."""
+    def average(
+        self, state: State, fed: Federation, seed: int, t: int
+    ) -> tuple[State, Tensor, Tensor]:
+        """One round in every cluster: the new state, the participants (n,), their models (n, P)."""
         chosen = self.choose(state, fed, seed, t)  # S_t
         received = state.models[state.labels[chosen]]
         theta = self.train(received, fed, chosen, seed, t) if len(chosen) else received  # (n, P)
-        models = mean_by(theta, state.labels[chosen], self.weigh(state, theta, fed, chosen), state.models)
+        weights = self.weigh(state, theta, fed, chosen)
+        models = mean_by(theta, state.labels[chosen], weights, state.models)
         return state._replace(models=models), chosen, theta
 
     def choose(self, state: State, fed: Federation, seed: int, t: int) -> Tensor:
@@ -48,12 +51,13 @@ class FedProx(Method):
     fraction: float = 1.0
 
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
-        return FedAvg(replace(self.train, prox=self.mu), self.fraction).step(state, fed, seed, t)  # type: ignore[type-var]
+        proximal = replace(self.train, prox=self.mu)  # type: ignore[type-var]
+        return FedAvg(proximal, self.fraction).step(state, fed, seed, t)
 
 
 @dataclass(frozen=True)
 class LocalOnly(Method):
-    """No federation: every client keeps and trains its own model. The baseline that papers leave out."""
+    """No federation: every client trains a model of its own. The baseline that papers leave out."""
 
     def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
         return State(theta.repeat(len(fed), 1), torch.arange(len(fed)))
@@ -67,6 +71,6 @@ class LocalOnly(Method):
         return False
 
     def admit(self, state: State, fed: Federation, seed: int) -> State:
-        start = self.train.model.init(seed).to(state.models)
-        newcomers = start.repeat(len(fed) - len(state.labels), 1)
+        first = self.train.model.init(seed).to(state.models)
+        newcomers = first.repeat(len(fed) - len(state.labels), 1)
         return State(torch.cat([state.models, newcomers]), torch.arange(len(fed)))

@@ -1,16 +1,20 @@
-"""OCFL: clients are clustered once, by what they learn alone, and every cluster is a federation of its own.
+"""OCFL: clients are clustered once, by what they learn alone; every cluster is then a federation.
 
-Lu, Deng, Wu, Zhou, Ma: Federated Learning Based on OPTICS Clustering Optimization. Discrete Dynamics in Nature and
-Society 2022, 7151373.
+Lu, Deng, Wu, Zhou, Ma: Federated Learning Based on OPTICS Clustering Optimization. Discrete
+Dynamics in Nature and Society 2022, 7151373.
 
-`info` of round 0 has what came before it: `found` clusters and `noise` points before the merge, and the cost of the
-training alone, one model down and up for every client, in the round's costs.
+`info` of round 0 includes what came before it: `found` clusters and `noise` points before the
+merge, and the cost of the training alone, one model down and up for every client.
 
-Deviations: (1) the paper calls the training alone both "full" and one epoch: `pretrain` is a trainer of its own,
-without it the round's serves; (2) the metric of OPTICS is not named: Euclidean; noise points, which the paper would
-strip, are clusters of one client; (3) "similar clusters were combined": average linkage on the cosine (Eq. 1) of the
-clusters' mean updates; raw parameters are nearly parallel and chain up (`merge_on="parameters"`); (4) Algorithm 2
-starts from the initial model; (5) newcomers, of whom the paper does not speak, join as in `Method.admit`.
+Deviations:
+(1) The paper calls the training alone both "full" and one epoch: `pretrain` is a trainer of its
+    own; without it the round's trainer serves.
+(2) The metric of OPTICS is not named: Euclidean. Noise points, which the paper would strip, are
+    clusters of one client.
+(3) "Similar clusters were combined": average linkage on the cosine (Eq. 1) of the clusters' mean
+    updates. Raw parameters are nearly parallel and form chains (`merge_on="parameters"`).
+(4) Algorithm 2 starts from the initial model.
+(5) Newcomers, which the paper does not treat, join as in `Method.admit`.
 """
 
 from dataclasses import dataclass
@@ -45,19 +49,23 @@ class OCFL(FedAvg):
         if self.merge_on not in ("updates", "parameters"):
             raise ValueError(f"merge_on={self.merge_on!r}: must be 'updates' or 'parameters'")
         if self.merge is not None and self.merge < 1:
-            raise ValueError(f"merge={self.merge}: the number of clusters to merge down to, at least 1, or None")
+            raise ValueError(f"merge={self.merge}: must be at least 1 cluster, or None")
 
     def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
         order = fed.ids.argsort()  # OPTICS visits points in turn: by name, whatever their positions
-        alone = (self.pretrain or self.train)(theta.expand(len(fed), -1), fed, order, key(seed, "alone"), 0)  # Alg. 1
+        train, received = self.pretrain or self.train, theta.expand(len(fed), -1)
+        alone = train(received, fed, order, key(seed, "alone"), 0)  # Alg. 1
         labels = found = cluster_parameters(alone, self.estimator)  # Alg. 1
         if self.merge is not None:
-            labels = merge_clusters(alone - theta if self.merge_on == "updates" else alone, found, self.merge)
-        noise = (found.bincount() == 1).sum()
-        memory = {"alone": torch.ones(len(fed)), "found": found.max() + 1, "noise": noise}
-        return State(
-            theta.repeat(int(labels.max()) + 1, 1), torch.empty_like(labels).index_copy(0, order, labels), memory
-        )
+            vectors = alone - theta if self.merge_on == "updates" else alone
+            labels = merge_clusters(vectors, found, self.merge)
+        memory = {
+            "alone": torch.ones(len(fed)),
+            "found": found.max() + 1,
+            "noise": (found.bincount() == 1).sum(),
+        }
+        models = theta.repeat(int(labels.max()) + 1, 1)
+        return State(models, torch.empty_like(labels).index_copy(0, order, labels), memory)
 
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
         new, chosen, _ = self.average(state, fed, seed, t)  # Alg. 2
@@ -69,31 +77,33 @@ class OCFL(FedAvg):
         return new._replace(memory={}), info
 
     def choose(self, state: State, fed: Federation, seed: int, t: int) -> Tensor:
-        return sample_within(fed, self.fraction, state.labels, seed, t)  # Alg. 2  m = max(frac N, 1), S_t
+        return sample_within(fed, self.fraction, state.labels, seed, t)  # Alg. 2  m, S_t
 
 
 def cluster_parameters(theta: Tensor, estimator: ClusterMixin) -> Tensor:
-    """Labels 0 .. K-1 of the rows (N, P) by any scikit-learn clusterer; noise (-1) becomes clusters of one."""
+    """Labels 0 .. K-1 of the rows (N, P) by a scikit-learn clusterer; noise is clusters of one."""
     if len(theta) == 1:
         return torch.zeros(1, dtype=torch.long)
-    with np.errstate(invalid="ignore", divide="ignore"):  # OPTICS divides distances, which may be zero
-        labels = torch.from_numpy(clone(estimator).fit_predict(coordinates(theta).numpy()).astype("int64"))
+    with np.errstate(invalid="ignore", divide="ignore"):  # OPTICS divides by distances of 0
+        found = clone(estimator).fit_predict(coordinates(theta).numpy())
+    labels = torch.from_numpy(found).long()
     noise = labels < 0
     labels[noise] = labels.max() + 1 + torch.arange(int(noise.sum()))
     return labels.unique(return_inverse=True)[1]
 
 
 def coordinates(theta: Tensor) -> Tensor:
-    """N vectors in the N dimensions they span: all lengths and angles stay, and a clusterer sees few columns."""
+    """N vectors in the N dimensions they span: lengths and angles stay, columns become few."""
     if theta.shape[1] <= len(theta):
         return theta.double()
-    parts = [torch.linalg.qr(part.double().mT, mode="r").R for part in theta.split(CHUNK, 1)]  # (N, CHUNK) -> (N, N)
-    return torch.linalg.qr(torch.cat(parts), mode="r").R.mT
+    parts = [torch.linalg.qr(part.double().mT, mode="r").R for part in theta.split(CHUNK, 1)]
+    return torch.linalg.qr(torch.cat(parts), mode="r").R.mT  # (chunks * N, N) -> (N, N)
 
 
 def merge_clusters(vectors: Tensor, labels: Tensor, k: int) -> Tensor:
-    """Merges clusters by average linkage on the cosine of their mean vectors (OCFL Eq. 1) until k are left."""
-    if (count := int(labels.max()) + 1) <= k:
+    """Merge clusters by average linkage on the cosine of their mean vectors (Eq. 1) to k."""
+    count = int(labels.max()) + 1
+    if count <= k:
         return labels
     means = mean_by(vectors, labels, torch.ones(len(labels)), vectors[:count])  # (N, P) -> (K, P)
     linkage = AgglomerativeClustering(n_clusters=k, metric="precomputed", linkage="average")
