@@ -108,6 +108,12 @@ verify: $(COMPILED) ## train some of the shipped trials again and compare
 power: $(READY) ## what the rule for verdicts can see, and how often it errs: figures/verdicts/power.svg
 	$(BIN)/fedclust plan
 
+lab: $(READY) ## JupyterLab on replications/, with this environment as its kernel
+	@$(BIN)/python -c 'import jupyterlab' 2> /dev/null || \
+		$(BIN)/python -m pip install --no-build-isolation -c requirements.lock -e '.[lab]'
+	$(BIN)/jupyter-lab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/replications \
+		--ContentsManager.pre_save_hook=fedclust.report.notebooks.before_saving $(ARGS)
+
 notebooks: $(READY) ## bring replications/*.ipynb in step with replications/*.py
 	$(BIN)/fedclust notebooks
 

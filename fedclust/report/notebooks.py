@@ -3,7 +3,6 @@ executed copies are kept per tier. What varies without meaning anything is taken
 """
 
 import hashlib
-import json
 import os
 import re
 import signal
@@ -45,7 +44,8 @@ def read(key: str) -> NotebookNode:
 
 
 def text(notebook: NotebookNode) -> str:
-    return json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    """As Jupyter writes it: one line of a cell per line of the file."""
+    return nbformat.writes(notebook) + "\n"
 
 
 def pair(key: str) -> Path:
@@ -54,6 +54,16 @@ def pair(key: str) -> Path:
     if not target.exists() or target.read_text(encoding="utf-8") != content:
         write(target, lambda path: path.write_text(content, encoding="utf-8"))
     return target
+
+
+def before_saving(model: dict[str, Any], path: str, **_: Any) -> None:
+    """`make lab` lets JupyterLab call this: what it saves is what `pair` would have written."""
+    if model["type"] == "notebook" and Path(path).parent.name == "replications":
+        notebook = nbformat.from_dict(model["content"])
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                cell.outputs, cell.execution_count = [], None
+        model["content"] = tidy(notebook)
 
 
 def tidy(notebook: NotebookNode) -> NotebookNode:

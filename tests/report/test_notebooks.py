@@ -38,6 +38,37 @@ def test_the_clean_pair_is_in_step_with_its_source(key):
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
 
 
+@pytest.mark.parametrize("key", KEYS[:2])
+def test_jupytext_writes_the_same_bytes_as_make_notebooks(tmp_path, key):
+    """JupyterLab's extension reads jupytext.toml, and writes both files of a pair."""
+    (tmp_path / "replications").mkdir()
+    shutil.copy(root() / "jupytext.toml", tmp_path)
+    names = f"replications/{key}.py", f"replications/{key}.ipynb"
+    for name in names:
+        shutil.copy(root() / name, tmp_path / name)
+    sync = [sys.executable, "-m", "jupytext", "--sync", str(tmp_path / names[1])]
+    subprocess.run(sync, check=True, capture_output=True)
+    for name in names:
+        assert (tmp_path / name).read_bytes() == (root() / name).read_bytes(), name
+
+
+def test_what_jupyterlab_saves_is_the_clean_pair():
+    path = root() / "replications" / "dcfl.ipynb"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["metadata"]["language_info"]["version"] = "3.12.1"
+    for cell in content["cells"]:
+        cell["source"] = "".join(cell["source"])
+        cell["metadata"]["editable"] = True
+        if cell["cell_type"] == "code":
+            cell |= {"execution_count": 7, "outputs": [{"output_type": "stream", "text": "hello"}]}
+    model = {"type": "notebook", "content": content}
+    notebooks.before_saving(model, path="replications/dcfl.ipynb")
+    assert notebooks.text(model["content"]) == path.read_text(encoding="utf-8")
+    elsewhere = {"type": "notebook", "content": {"cells": "of somebody else"}}
+    notebooks.before_saving(elsewhere, path="mine/dcfl.ipynb")
+    assert elsewhere["content"] == {"cells": "of somebody else"}
+
+
 @pytest.mark.parametrize("key", KEYS)
 def test_a_notebook_is_short_and_its_parameters_are_literals(key):
     lines = [line.strip() for cell in code(key) for line in cell.source.splitlines()]
