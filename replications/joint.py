@@ -191,7 +191,7 @@ for d in sets:
     hidden = at["hidden_cifar"] if colored else at["hidden"]
     nets["MLP", d] = fc.models.mlp(shape, classes, hidden)
     nets["CNN", d] = fc.models.cnn(shape, classes, **(color if colored else grey))
-report.layers("fig3", nets)
+report.table("fig3", figures.layers(paper, "fig3", nets))
 
 # %% [markdown]
 # ## The trials

@@ -1,5 +1,7 @@
-"""Replications as notebooks: `replications/<key>.py` is the source, its clean `.ipynb` pair is derived from it,
-executed copies are kept per tier. What varies without meaning anything is taken out: a rerun's diff shows numbers.
+"""Replications as notebooks: `replications/<key>.py` is the source of a clean `.ipynb` pair.
+
+Executed copies are kept per tier. What varies without meaning is taken out, so that a rerun's diff
+shows numbers.
 """
 
 import hashlib
@@ -11,6 +13,8 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,6 @@ import jupytext
 import nbformat
 from nbformat import NotebookNode
 
-from fedclust.experiments.sweeps import CALM
 from fedclust.paths import root, write
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -52,7 +55,7 @@ def pair(key: str) -> Path:
     """Bring replications/<key>.ipynb in step with its source."""
     target, content = root() / "replications" / f"{key}.ipynb", text(read(key))
     if not target.exists() or target.read_text(encoding="utf-8") != content:
-        write(target, lambda path: path.write_text(content, encoding="utf-8"))
+        write(target, methodcaller("write_text", content, encoding="utf-8"))
     return target
 
 
@@ -67,7 +70,7 @@ def before_saving(model: dict[str, Any], path: str, **_: Any) -> None:
 
 
 def tidy(notebook: NotebookNode) -> NotebookNode:
-    """Without what varies: times, machine, paths, warnings, how output happened to be cut. Ids follow content."""
+    """Without times, machine, paths, warnings and the cuts of outputs. Ids follow content."""
     notebook.metadata = {
         "jupytext": {"formats": "ipynb,py:percent"},
         "kernelspec": KERNEL,
@@ -109,55 +112,57 @@ def plain(output: NotebookNode) -> NotebookNode:
     for part in (output, output.get("data", {})):
         for kind, content in part.items():
             if isinstance(content, str) and not kind.startswith("image/"):
-                part[kind] = re.sub(
-                    r"\bat 0x[0-9a-f]+", "at 0x0", content.replace(f"{root()}{os.sep}", "")
-                )
+                content = content.replace(f"{root()}{os.sep}", "")
+                part[kind] = re.sub(r"\bat 0x[0-9a-f]+", "at 0x0", content)
     return output
 
 
 def execute(key: str, parameters: dict[str, Any], out: Path, say: Callable[[str], None]) -> Path:
     """Run a notebook with these parameters into `out`/<key>.ipynb.
 
-    `say` gets the progress and the warnings. If a cell fails, the last good notebook stays, the failed one is put
-    beside it as <key>.failed.ipynb, and `NotebookFailed` says why.
+    What is not the tier's own (`Report.label`) goes to build/ instead. `say` gets the progress and
+    the warnings. If a cell fails, the last good notebook stays, the failed one is in build/failed,
+    and `NotebookFailed` says why.
     """
     notebook = read(key)
-    good, failed = out / f"{key}.ipynb", out / f"{key}.failed.ipynb"
-    out.mkdir(parents=True, exist_ok=True)
+    build = root() / "build"
+    failed = build / "failed" / out.name / f"{key}.failed.ipynb"
     with tempfile.TemporaryDirectory(prefix="fedclust-", ignore_cleanup_errors=True) as scratch:
-        given, made, progress = (
-            Path(scratch) / name for name in ("given.ipynb", "made.ipynb", "progress")
-        )
+        names = ("given.ipynb", "made.ipynb", "progress", "label")
+        given, made, progress, label = (Path(scratch) / name for name in names)
         given.write_text(text(notebook), encoding="utf-8")
         progress.touch()
-        error = in_background(
-            lambda: papermill(given, made, parameters, progress), teller(progress, say)
-        )
+        label.touch()
+        variables = {"FEDCLUST_PROGRESS": str(progress), "FEDCLUST_LABEL": str(label)}
+        run = partial(papermill, given, made, parameters, variables)
+        error = in_background(run, teller(progress, say))
         done = nbformat.read(made, as_version=4) if made.exists() else notebook
         for warning in dict.fromkeys(warnings(done)):
             say(warning)
-        if error is None:
-            write(good, lambda path: path.write_text(text(tidy(done)), encoding="utf-8"))
-            failed.unlink(missing_ok=True)
-            return good
-        write(failed, lambda path: path.write_text(text(tidy(done)), encoding="utf-8"))
-    raise NotebookFailed(f"{story(error)}\n(the notebook so far: {failed})") from error
+        if other := label.read_text(encoding="utf-8"):
+            out = build / "executed" / other / out.name
+    target = failed if error else out / f"{key}.ipynb"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write(target, methodcaller("write_text", text(tidy(done)), encoding="utf-8"))
+    if error:
+        raise NotebookFailed(f"{story(error)}\n(the notebook so far: {failed})") from error
+    failed.unlink(missing_ok=True)
+    return target
 
 
 def story(error: BaseException) -> str:
     """Which cell, which error; of a long one the beginning and the end."""
-    name, value = (
-        getattr(error, "ename", type(error).__name__),
-        getattr(error, "evalue", str(error)),
-    )
-    lines = value.strip().splitlines()
+    name = getattr(error, "ename", type(error).__name__)
+    lines = getattr(error, "evalue", str(error)).strip().splitlines()
     if len(lines) > 2 * SHOWN:
         lines = [*lines[:SHOWN], "  [...]", *lines[-SHOWN:]]
     cell = getattr(error, "exec_count", None)
     return f"{f'cell [{cell}]: ' if cell else ''}{name}: " + "\n".join(lines)
 
 
-def papermill(given: Path, made: Path, parameters: dict[str, Any], progress: Path) -> None:
+def papermill(
+    given: Path, made: Path, parameters: dict[str, Any], variables: dict[str, str]
+) -> None:
     """In a kernel that is this interpreter, whatever kernels are installed under which names."""
     import logging
 
@@ -166,20 +171,15 @@ def papermill(given: Path, made: Path, parameters: dict[str, Any], progress: Pat
     from papermill import execute_notebook
     from traitlets.config import Config
 
-    start = f"import gc, runpy; gc.set_threshold({CALM}); runpy.run_module('ipykernel_launcher', run_name='__main__')"
-    argv = [sys.executable, "-c", start, "--log-level=CRITICAL", "-f", "{connection_file}"]
+    argv = [sys.executable, "-m", "ipykernel_launcher", "--log-level=CRITICAL"]
 
     class ThisPython(AsyncKernelManager):
         kernel_spec = KernelSpec(
-            argv=argv, language="python", env={"FEDCLUST_PROGRESS": str(progress)}
+            argv=[*argv, "-f", "{connection_file}"], language="python", env=variables
         )
 
-    logging.getLogger("papermill").setLevel(
-        logging.ERROR
-    )  # the notebook itself says what is wrong with a parameter
-    leave = Config(
-        KernelManager={"shutdown_wait_time": 0.2}
-    )  # seconds; else the kernel takes 2.5 to end its workers
+    logging.getLogger("papermill").setLevel(logging.ERROR)  # `papers.start` checks the parameters
+    leave = Config(KernelManager={"shutdown_wait_time": 0.2})  # seconds, in place of 2.5
     options: Any = {"progress_bar": False, "request_save_on_cell_execute": False, "config": leave}
     # Not papermill's own `cwd`: that is this process's, and other notebooks may run in it.
     where = {"kernel_manager_class": ThisPython, "resources": {"metadata": {"path": str(root())}}}
@@ -187,7 +187,7 @@ def papermill(given: Path, made: Path, parameters: dict[str, Any], progress: Pat
 
 
 def in_background(work: Callable[[], None], look: Callable[[], None]) -> BaseException | None:
-    """Do the work in a thread and keep looking; its error, if any. Once all is to end, that is what is said."""
+    """Do the work in a thread and keep looking; the result is its error, if any."""
     errors: list[BaseException] = []
 
     def guarded() -> None:
@@ -211,20 +211,18 @@ def in_background(work: Callable[[], None], look: Callable[[], None]) -> BaseExc
 
 
 def end_all() -> None:
-    """Every kernel and worker that this process started; who waits for a notebook here is told."""
+    """End every kernel and worker that this process started, and all waiting for a notebook."""
     import psutil
 
     ending.set()
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            if not any(
-                "resource_tracker" in word for word in child.cmdline()
-            ):  # ends by itself, when all is tidied up
+            if not any("resource_tracker" in word for word in child.cmdline()):  # ends by itself
                 child.send_signal(signal.SIGKILL)
 
 
 def teller(progress: Path, say: Callable[[str], None]) -> Callable[[], None]:
-    """Says what is new in the progress file; of lines on how far a sweep is, the last."""
+    """Says what is new in the progress file; of several lines on a sweep only the last."""
     heard = 0
 
     def tell() -> None:
@@ -239,6 +237,7 @@ def teller(progress: Path, say: Callable[[str], None]) -> Callable[[], None]:
 
 
 def warnings(notebook: NotebookNode) -> Iterator[str]:
+    """The lines that cells wrote to stderr."""
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             if output.output_type == "stream" and output.name == "stderr":

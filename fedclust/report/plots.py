@@ -9,6 +9,7 @@ import os
 import textwrap
 from collections.abc import Iterable
 from io import BytesIO
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -245,14 +246,20 @@ def footer(fig: Figure, text: str) -> None:
     fig.text(0.005, -0.05 / height, lines, size=6.5, color="#555555", ha="left", va="top")
 
 
+def render(fig: Figure) -> dict[str, bytes]:
+    """The figure as ".svg" and ".png"; the same figure gives the same bytes."""
+    made = {}
+    with mpl.rc_context(STYLE):
+        for suffix, metadata in UNDATED.items():
+            buffer = BytesIO()
+            fig.savefig(buffer, format=suffix[1:], metadata=metadata)
+            made[suffix] = buffer.getvalue()
+    return made
+
+
 def save(fig: Figure, path: str | os.PathLike) -> list[Path]:
     """`path`.svg and `path`.png, each complete or not there."""
-    files = [Path(f"{path}{suffix}") for suffix in UNDATED]
-    files[0].parent.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context(STYLE):
-        for file, metadata in zip(files, UNDATED.values(), strict=True):
-            buffer = BytesIO()
-            fig.savefig(buffer, format=file.suffix[1:], metadata=metadata)
-            content = buffer.getvalue()
-            write(file, lambda aside, content=content: aside.write_bytes(content))
-    return files
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    for suffix, content in render(fig).items():
+        write(Path(f"{path}{suffix}"), methodcaller("write_bytes", content))
+    return [Path(f"{path}{suffix}") for suffix in UNDATED]

@@ -4,12 +4,11 @@ import json
 import os
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from fedclust.paths import digest, figures, root
+from fedclust.paths import figures, root
 from fedclust.report import notebooks, papers, scoreboard
 
 QUIET = 10.0  # seconds between two lines of progress in a log
@@ -17,19 +16,14 @@ QUIET = 10.0  # seconds between two lines of progress in a log
 
 def replicated(paper: Any, tier: str, run: dict[str, Any], asked: dict[str, Any]) -> bool:
     """Whether one paper's notebook ran to its end."""
-    key, usual = paper.key, paper.at(tier, str(asked.get("device", "cpu")))
-    other = {name: value for name, value in asked.items() if value not in (None, usual.get(name))}
-    changed = {name: value for name, value in other.items() if name not in {"seeds", *papers.RUN}}
-    place = Path("replications", "executed")
-    if changed:
-        place = Path("build", "executed", f"changed-{digest(changed)[:8]}")
+    key, out = paper.key, root() / "replications" / "executed" / tier
     if tier == "paper":
         print(f"{key}: {estimate(key)}", file=sys.stderr)
     started, line = time.monotonic(), Line(key)
     verdicts = figures() / tier / key / "verdicts.json"
     standing = scoreboard.known(verdicts)
     try:
-        made = notebooks.execute(key, {**run, **asked}, root() / place / tier, line)
+        made = notebooks.execute(key, {**run, **asked}, out, line)
     except notebooks.NotebookFailed as error:
         line.end()
         print(f"{key}: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""A notebook's output: figures and tables beside the paper's numbers, verdicts, and our own record of the run."""
+"""A notebook's output: figures, tables, verdicts, and the record of the run."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import platform
 import subprocess
 from contextlib import suppress
 from importlib.metadata import version
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,18 @@ import torch
 from fedclust.experiments import Trial, build, sweeps
 from fedclust.experiments.cache import LIBRARIES
 from fedclust.experiments.sweeps import BACKENDS
-from fedclust.models import Model, layers
 from fedclust.paths import digest, figures, root, write
-from fedclust.report import papers, plots
+from fedclust.report import papers, plots, tables
 from fedclust.report.papers import Paper, Parameters
+
+TOLD = ("label", "tags", "seed", "reused", "why", "seconds")  # of each run, in `run.json`
 
 
 class Report:
-    """Collects what a notebook makes and checks at the end that nothing the paper shows is missing.
+    """Collects what a notebook makes; `close` writes it if nothing that the paper shows is missing.
 
-    Results with changed parameters never overwrite those of the tier: they go to `build/`.
+    Only a tier's own run writes into the tier's folder. With changed parameters, with other seeds
+    than the tier's, or on stand-in data the results go to `build/`.
     """
 
     def __init__(self, paper: Paper, p: Parameters):
@@ -32,47 +35,60 @@ class Report:
         if p.backend not in BACKENDS:
             allowed = ", ".join(BACKENDS)
             raise papers.PaperError(f"parameter backend = {p.backend!r}: allowed are {allowed}")
-        base = figures()
-        if p.changed:
-            base = root() / "build" / "figures" / f"changed-{digest(p.changed)[:8]}"
-        self.folder = base / p.tier / paper.key
-        self.shipped = self.folder / "records"
+        self.files: dict[str, bytes] = {}  # written when all are there
         self.made: set[str] = set()
         self.seeds: list[int] = p.seeds  # of what comes next, for the footers
         self.data: dict[str, dict[str, Any]] = {}
-        self.runs: dict[
-            str, dict[str, Any]
-        ] = {}  # by identity: a trial that serves twice counts once
+        self.runs: dict[str, dict[str, Any]] = {}  # by identity: a trial used twice counts once
         self.verdicts: list[dict[str, Any]] = []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write(self.folder / ".writable", Path.touch)
             (self.folder / ".writable").unlink()
         except OSError as error:
-            raise OSError(
-                f"nothing can be written to {self.folder} ({error}): set FEDCLUST_FIGURES"
-            ) from error
+            remedy = "set FEDCLUST_FIGURES"
+            raise OSError(f"cannot write to {self.folder} ({error}): {remedy}") from error
+
+    @property
+    def stand_ins(self) -> list[str]:
+        known = self.data.items()
+        return [f"{name} for {facts['stand_in']}" for name, facts in known if facts["stand_in"]]
+
+    @property
+    def label(self) -> str:
+        """Where other results than the tier's own go; empty for the tier's own."""
+        differs: dict[str, Any] = dict(self.p.changed)
+        if not {*self.paper.at(self.p.tier)["seeds"]} <= {*self.p.seeds}:  # more seeds are welcome
+            differs["seeds"] = self.p.seeds
+        if self.stand_ins:
+            differs["stand-in"] = self.stand_ins
+        return f"changed-{digest(differs)[:8]}" if differs else ""
+
+    @property
+    def folder(self) -> Path:
+        base = root() / "build" / "figures" / self.label if self.label else figures()
+        return base / self.p.tier / self.paper.key
+
+    # --- runs -------------------------------------------------------------------------------------
 
     def uses(self, settings: dict[str, Any]) -> None:
-        """Data that something is made from; `sweep` says it of its trials by itself."""
+        """Data that something is made from; `sweep` does this for its trials."""
         if "data" in settings:
             data = build.dataset(settings)
-            self.data[data.name] = {
-                "source": data.source,
-                "sha256": data.sha256,
-                "stand_in": data.stand_in,
-            }
+            facts = ("source", "sha256", "stand_in")
+            self.data[data.name] = {name: getattr(data, name) for name in facts}
 
     def sweep(self, trials: list[Trial]) -> pd.DataFrame:
-        """The trials' records; where each came from, and on which data, is kept for `run.json` and the footers."""
+        """The trials' records; `run.json` will say where each came from."""
         return self.sweeps({"": trials})[""]
 
     def sweeps(self, plans: dict[Any, list[Trial]]) -> dict[Any, pd.DataFrame]:
-        """Several at once, so that no worker waits for another."""
+        """Several sweeps at once, so that no worker waits for another."""
         trials = [trial for plan in plans.values() for trial in plan]
         for trial in trials:
             self.uses(trial.settings)
-        shipped = self.shipped if os.environ.get("FEDCLUST_SHIPPED") == "use" else None
+        kept = figures() / self.p.tier / self.paper.key / "records"
+        shipped = kept if os.environ.get("FEDCLUST_SHIPPED") == "use" else None
         found = sweeps.run(trials, self.p.jobs, self.p.backend, shipped=shipped)
         records = {name: sweeps.gather(plan, found) for name, plan in plans.items()}
         for record in records.values():
@@ -80,39 +96,35 @@ class Report:
                 self.runs.setdefault(run["identity"], run)
         return records
 
-    @property
-    def source(self) -> str:
-        """Tier, seeds, data: stands under every figure and table."""
-        return self.of(self.seeds)
+    # --- figures and tables -----------------------------------------------------------------------
 
-    def of(self, seeds: list[int], data: str | None = None) -> str:
+    def source(self, seeds: list[int] | None = None, data: str | None = None) -> str:
+        """Tier, seeds, data: the line under every figure and table.
+
+        `data` is the set that it shows, if not all that were used so far.
+        """
+        seeds = self.seeds if seeds is None else seeds
         known = sorted(self.data.items())
-        shown = (
-            [(name, facts) for name, facts in known if data in (name, facts["stand_in"])]
-            if data
-            else known
-        )
+        shown = [(n, facts) for n, facts in known if data and data in (n, facts["stand_in"])]
         names = [
             f"{name} (STAND-IN for {facts['stand_in']})" if facts["stand_in"] else name
             for name, facts in shown or known
         ]
-        changed = [
-            f"{name} = {papers.show(value)}" for name, value in sorted(self.p.changed.items())
-        ]
-        count = [f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"] * bool(seeds)
-        return " · ".join(
-            [self.paper.key, f"tier {self.p.tier}", *count, ", ".join(names) or "no data", *changed]
-        )
+        parts = [self.paper.key, f"tier {self.p.tier}"]
+        parts += [f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"] * bool(seeds)
+        parts.append(", ".join(names) or "no data")
+        changed = sorted(self.p.changed.items())
+        return " · ".join([*parts, *(f"{name} = {papers.show(value)}" for name, value in changed)])
 
-    def listed(self, name: str, entries: dict[str, dict[str, Any]], extra: str) -> dict[str, Any]:
-        """What the paper's file says of a figure or table; ours are named so that nobody takes them for the paper's."""
+    def caption(self, name: str, entries: papers.Entries, extra: str, own: str | None) -> str:
+        """The caption of a figure or table: our own, or that in the paper's file.
+
+        What is not in the paper has a name of its own, so that nobody takes it for the paper's.
+        """
         if name not in entries and not name.startswith(extra):
-            known = ", ".join(entries)
-            file = f"papers/{self.paper.key}.toml"
-            raise ValueError(
-                f"{name!r}: {file} has {known}; what is not there is named {extra}-..."
-            )
-        return entries.get(name, {})
+            known = f"papers/{self.paper.key}.toml has {', '.join(entries)}"
+            raise ValueError(f"{name!r}: {known}; what is not there is named {extra}-...")
+        return own or entries[name]["caption"]
 
     def figure(
         self,
@@ -122,38 +134,30 @@ class Report:
         seeds: list[int] | None = None,
         data: str | None = None,
     ) -> None:
-        """Save as SVG and PNG with a footer that says tier, seeds and data; show it with its caption.
+        """Keep a figure as SVG and PNG with its `source`, and show it with its caption.
 
-        `seeds` are those it shows, if not all of the notebook's; an empty list for what has none. `data` is the set it
-        shows, if not all that were used so far.
+        `seeds` are those it shows, if not all of the notebook's: an empty list for none.
         """
         from IPython.display import Image, Markdown, display
-        from matplotlib import pyplot as plt
 
-        known = self.listed(name, self.paper.figures, "fig-extra")
-        plots.footer(fig, self.of(self.seeds if seeds is None else seeds, data))
-        plots.save(fig, self.folder / name)
-        plt.close(fig)
+        caption = self.caption(name, self.paper.figures, "fig-extra", caption)
+        plots.footer(fig, self.source(seeds, data))
+        made = plots.render(fig)
+        self.files |= {f"{name}{suffix}": content for suffix, content in made.items()}
         self.made.add(name)
-        png = (self.folder / f"{name}.png").read_bytes()
-        width = (
-            int.from_bytes(png[16:20], "big") * 3 // 4
-        )  # all figures at one scale, letters as large as the text's
-        caption = caption or known["caption"]
+        png = made[".png"]
+        width = int.from_bytes(png[16:20], "big") * 3 // 4  # all figures at one scale
         display(Image(data=png, format="png", width=width, alt=caption))
         display(Markdown(f"*{name}. {caption}*"))
 
     def table(self, name: str, frame: pd.DataFrame, caption: str | None = None) -> None:
-        """Save as CSV and Markdown; show it."""
+        """Keep a table as CSV and Markdown, and show it."""
         from IPython.display import Markdown, display
 
-        known = self.listed(name, self.paper.tables, "table-extra")
-        text = f"{markdown(frame)}\n\n*{name}. {caption or known['caption']}*\n"
-        write(self.folder / f"{name}.csv", lambda path: frame.to_csv(path, index=False))
-        write(
-            self.folder / f"{name}.md",
-            lambda path: path.write_text(f"{text}\n{self.source}\n", encoding="utf-8"),
-        )
+        caption = self.caption(name, self.paper.tables, "table-extra", caption)
+        text = f"{tables.markdown(frame)}\n\n*{name}. {caption}*\n"
+        self.files[f"{name}.csv"] = frame.to_csv(index=False).encode()
+        self.files[f"{name}.md"] = f"{text}\n{self.source()}\n".encode()
         self.made.add(name)
         display(Markdown(text))
 
@@ -162,62 +166,15 @@ class Report:
         table = self.paper.tables[name]
         self.table(name, pd.DataFrame(table["rows"], columns=["", *table["columns"]]))
 
-    def layers(self, name: str, nets: dict[tuple[str, str], Model]) -> None:
-        """Models by (kind, column), layer by layer with their numbers of parameters; in brackets what is printed."""
-        printed, cells = self.paper.printed(name), {}
-        for (kind, column), model in nets.items():
-            cells[f"{kind} input", column] = " x ".join(
-                map(str, model.shape[model.shape[0] == 1 :])
-            )
-            cells |= {
-                (f"{kind} {row}", column): f"{text}: {n:,}" if n else text
-                for row, text, n in layers(model)
-            }
-            cells[f"{kind} parameters", column] = f"{model.parameters:,}"
-        columns = self.paper.tables[name]["columns"]
-        known = [*dict.fromkeys(row for row, _ in printed)]
-        rows = [row for kind in dict.fromkeys(kind for kind, _ in nets)
-                for row in [*(row for row in known if row.startswith(kind)), f"{kind} parameters"]]  # fmt: skip
-        said = [
-            [f"{cells.get((r, c), '/')} [{printed.get((r, c), 'not printed')}]" for c in columns]
-            for r in rows
-        ]
-        self.table(name, pd.DataFrame(said, rows, columns).rename_axis("").reset_index())
-
     def compare(self, name: str, samples: pd.DataFrame) -> None:
-        """The paper's number, ours with its 95 % interval over seeds, and the difference.
-
-        `samples` has a row per seed and columns (row, column) as in the paper's table; rows of ours may be added.
-        """
-        table = self.paper.tables[name]
-        cells = (zip(table["columns"], row[1:], strict=True) for row in table["rows"])
-        printed = {
-            (row[0], c): v for row, line in zip(table["rows"], cells, strict=True) for c, v in line
-        }
-        rows = [row[0] for row in table["rows"]]
-        rows += [
-            row for row in dict.fromkeys(samples.columns.get_level_values(0)) if row not in rows
-        ]
-        lines = []
-        for row in rows:
-            for column in table["columns"]:
-                cell = printed.get((row, column))
-                if (row, column) not in samples.columns:
-                    lines.append([row, column, cell, "not run", ""])
-                    continue
-                mean, low, high = papers.interval(samples[row, column])
-                spread = f" [{low:.3f}, {high:.3f}]" if low > -float("inf") else " (1 seed)"
-                difference = f"{mean - cell:+.3f}" if isinstance(cell, (int, float)) else ""
-                lines.append([row, column, cell, f"{mean:.3f}{spread}", difference])
-        header = ["", "value", "paper", "ours [95 % interval]", "difference"]
-        self.table(name, pd.DataFrame(lines, columns=header))
+        """A table of the paper: its numbers, ours, the difference (see `tables.comparison`)."""
+        self.table(name, tables.comparison(self.paper, name, samples))
 
     def summary(self, name: str, samples: pd.DataFrame, caption: str, digits: int = 3) -> None:
-        """Mean and 95 % interval: `samples` has a row per seed and columns (row, column) of the table."""
-        cells = pd.Series({key: spread(samples[key], digits) for key in samples}).unstack(
-            sort=False
-        )
-        self.table(name, cells.rename_axis("").reset_index(), caption)
+        """A table of our own: means with intervals (see `tables.summary`)."""
+        self.table(name, tables.summary(samples, digits), caption)
+
+    # --- verdicts ---------------------------------------------------------------------------------
 
     def judge(
         self,
@@ -225,119 +182,100 @@ class Report:
         untested: dict[str, str] | None = None,
         remarks: dict[str, str] | None = None,
     ) -> pd.DataFrame:
-        """Every claim with its verdict; `verdicts.json` is written. A claim's remark goes wherever its verdict goes."""
+        """Every claim with its verdict; a claim's remark is added to its reason."""
         from IPython.display import Markdown, display
 
-        stand_ins = [
-            f"{name} for {facts['stand_in']}"
-            for name, facts in self.data.items()
-            if facts["stand_in"]
-        ]
         self.verdicts = papers.judge(self.paper, measures, untested)
         for claim in self.verdicts:
-            if claim["id"] in (remarks or {}):
-                claim["why"] += f" ({(remarks or {})[claim['id']]})"
-            if stand_ins:
-                claim["why"] += f" (on stand-in data: {', '.join(stand_ins)})"
+            if remark := (remarks or {}).get(claim["id"]):
+                claim["why"] += f" ({remark})"
+            if self.stand_ins:
+                claim["why"] += f" (on stand-in data: {', '.join(self.stand_ins)})"
         content = {
-            "paper": self.paper.key, "tier": self.p.tier, "seeds": self.p.seeds, "changed": self.p.changed,
-            "data": sorted(self.data), "stand_in": stand_ins, "claims": self.verdicts,
-        }  # fmt: skip
-        self.json("verdicts.json", content)
+            **self.facts(),
+            "data": sorted(self.data),
+            "stand_in": self.stand_ins,
+            "claims": self.verdicts,
+        }
+        self.files["verdicts.json"] = as_json(content)
         rows = [
-            [c["id"], c["text"], c["where"], f"**{c['verdict']}**", c["why"]] for c in self.verdicts
+            [claim["id"], claim["text"], claim["where"], f"**{claim['verdict']}**", claim["why"]]
+            for claim in self.verdicts
         ]
         table = pd.DataFrame(rows, columns=["claim", "what", "where", "verdict", "why"])
-        display(Markdown(markdown(table)))
+        display(Markdown(tables.markdown(table)))
         return table
 
+    # --- the end ----------------------------------------------------------------------------------
+
+    def facts(self) -> dict[str, Any]:
+        p = self.p
+        return {"paper": self.paper.key, "tier": p.tier, "seeds": p.seeds, "changed": p.changed}
+
     def costs(self) -> dict[str, Any]:
-        """What the trials of this notebook cost: their own seconds, whether or not they were reused."""
+        """What the trials cost: their own seconds, whether or not they were reused."""
         runs = self.runs.values()
-        return {
-            "trials": len(runs),
-            "cpu_seconds": round(sum(run["seconds"] for run in runs), 1),
-            "reused": sum(run["reused"] for run in runs),
-        }
+        seconds = round(sum(run["seconds"] for run in runs), 1)
+        reused = sum(run["reused"] for run in runs)
+        return {"trials": len(runs), "cpu_seconds": seconds, "reused": reused}
 
     def close(self) -> None:
-        """Write `run.json`; fail if a table, figure or verdict of the paper was not made."""
-        wanted = {
-            n for n, e in (self.paper.figures | self.paper.tables).items() if not e.get("extra")
-        }
+        """Write everything, if no table, figure or verdict of the paper is missing."""
+        listed = self.paper.figures | self.paper.tables
+        wanted = {name for name, entry in listed.items() if not entry.get("extra")}
         missing = sorted(wanted - self.made) + ([] if self.verdicts else ["verdicts"])
-        ship = os.environ.get("FEDCLUST_SHIPPED") == "write"
-        if ship:
-            self.ship()
-        told = ("label", "tags", "seed", "reused", "why", "seconds")
-        about = {
-            "paper": self.paper.key, "tier": self.p.tier, "seeds": self.p.seeds, "changed": self.p.changed,
-            "parameters": self.p.values, "data": self.data, "made": sorted(self.made), "cost": self.costs(), **commit(),
-            "versions": {name: version(name) for name in LIBRARIES}, "python": platform.python_version(),
-            "host": {
-                "processor": processor(), "instructions": torch.backends.cpu.get_cpu_capability(),
-                "machine": platform.machine(), "system": platform.system(), "cores": os.cpu_count(),
-            },
-            "time": pd.Timestamp.now(tz="UTC").isoformat(timespec="seconds"),
-            "runs": [{name: run[name] for name in told} for run in self.runs.values()],
-        }  # fmt: skip
-        self.json("run.json", about)
         if missing:
-            key = self.paper.key
-            raise RuntimeError(
-                f"{key}: {', '.join(missing)} not made, though papers/{key}.toml lists them"
-            )
+            file = f"papers/{self.paper.key}.toml"
+            raise RuntimeError(f"{file} lists {', '.join(missing)}, but the notebook makes it not")
+        about = {
+            **self.facts(),
+            "parameters": self.p.values,
+            "data": self.data,
+            "made": sorted(self.made),
+            "cost": self.costs(),
+            **commit(),
+            **machine(),
+            "time": pd.Timestamp.now(tz="UTC").isoformat(timespec="seconds"),
+            "runs": [{name: run[name] for name in TOLD} for run in self.runs.values()],
+        }
+        self.files["run.json"] = as_json(about)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name, content in self.files.items():
+            write(self.folder / name, methodcaller("write_bytes", content))
+        if os.environ.get("FEDCLUST_SHIPPED") == "write":
+            self.ship(self.folder / "records")
+        if told := os.environ.get("FEDCLUST_LABEL"):
+            Path(told).write_text(self.label, encoding="utf-8")
 
-    def ship(self) -> None:
+    def ship(self, folder: Path) -> None:
         """Put the records beside the figures, so that others can redraw them without training."""
-        self.shipped.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True)
         wanted = {run["identity"][:20]: Path(run["path"]) for run in self.runs.values()}
         for name, record in wanted.items():
             for suffix in (".parquet", ".json"):
                 content = record.with_suffix(suffix).read_bytes()
-                write(
-                    self.shipped / f"{name}{suffix}",
-                    lambda path, content=content: path.write_bytes(content),
-                )
-        for old in self.shipped.iterdir():
+                target = folder / f"{name}{suffix}"
+                write(target, methodcaller("write_bytes", content))
+        for old in folder.iterdir():
             if old.stem not in wanted:
                 old.unlink()
 
-    def json(self, name: str, content: dict[str, Any]) -> None:
-        text = json.dumps(content, indent=1, default=str, ensure_ascii=False) + "\n"
-        write(self.folder / name, lambda path: path.write_text(text, encoding="utf-8"))
+
+def as_json(content: dict[str, Any]) -> bytes:
+    return f"{json.dumps(content, indent=1, default=str, ensure_ascii=False)}\n".encode()
 
 
-def spread(samples: pd.Series, digits: int = 3) -> str:
-    """Mean over seeds with its 95 % interval."""
-    mean, low, high = papers.interval(samples)
-    if mean != mean:
-        return ""
-    exact = low == -float("inf")  # one seed has no interval
-    return f"{mean:.{digits}f}" + (
-        " (1 seed)" if exact else f" [{low:.{digits}f}, {high:.{digits}f}]"
-    )
-
-
-def markdown(frame: pd.DataFrame) -> str:
-    """A Markdown table; numbers as they are, floats to three places."""
-
-    def cell(value: Any) -> str:
-        text = (
-            ""
-            if value is None or value != value
-            else f"{value:.3f}"
-            if isinstance(value, float)
-            else str(value)
-        )
-        return text.replace("|", "\\|").replace("\n", " ")
-
-    lines = [
-        list(map(str, frame.columns)),
-        ["---"] * frame.shape[1],
-        *frame.to_numpy(dtype=object).tolist(),
-    ]
-    return "\n".join("| " + " | ".join(map(cell, line)) + " |" for line in lines)
+def machine() -> dict[str, Any]:
+    """What the numbers were made with and on."""
+    host = {
+        "processor": processor(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cores": os.cpu_count(),
+    }
+    versions = {name: version(name) for name in LIBRARIES}
+    return {"versions": versions, "python": platform.python_version(), "host": host}
 
 
 def processor() -> str:
@@ -353,13 +291,11 @@ def commit() -> dict[str, Any]:
     """The code's commit, and whether anything was changed since."""
 
     def git(*words: str) -> str | None:
+        how: Any = {"cwd": root(), "capture_output": True, "text": True, "timeout": 10}
         try:
-            done = subprocess.run(
-                ["git", *words], cwd=root(), capture_output=True, text=True, timeout=10, check=True
-            )
+            return subprocess.run(["git", *words], check=True, **how).stdout.strip()
         except (OSError, subprocess.SubprocessError):
             return None
-        return done.stdout.strip()
 
     changes = git("status", "--porcelain", "--", "fedclust", "papers", "replications/*.py")
     return {"commit": git("rev-parse", "HEAD"), "dirty": bool(changes)}

@@ -1,5 +1,6 @@
 """The report: what it writes, what it refuses, and that nothing the paper shows can be forgotten."""
 
+import io
 import json
 import tomllib
 
@@ -7,7 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 
-from fedclust.report import papers, report
+from fedclust.report import papers, report, tables
 from tests.report.test_papers import TOML
 
 
@@ -79,14 +80,15 @@ def test_nothing_can_be_forgotten(rep, monkeypatch, forgotten):
 
 def test_compare_shows_paper_ours_and_difference(rep):
     rep.compare("table1", frames(0.8))
-    row = pd.read_csv(rep.folder / "table1.csv").iloc[0]
+    row = pd.read_csv(io.BytesIO(rep.files["table1.csv"])).iloc[0]
     # 0.80, 0.81, 0.82: mean 0.81, half width 4.3027 * 0.01 / sqrt(3) = 0.0248
     assert (row["paper"], row["ours [95 % interval]"], row["difference"]) == (0.7, "0.810 [0.785, 0.835]", 0.11)
 
 
 def test_a_row_that_was_not_run_says_so(rep):
-    rep.compare("table1", pd.DataFrame({("B", "mean"): [0.5]}, index=[0]))
-    rows = pd.read_csv(rep.folder / "table1.csv")
+    with pytest.warns(UserWarning, match=r"\['A'\] not run, \['B'\] not in the paper: misspelt"):
+        rep.compare("table1", pd.DataFrame({("B", "mean"): [0.5]}, index=[0]))
+    rows = pd.read_csv(io.BytesIO(rep.files["table1.csv"]))
     assert rows["ours [95 % interval]"].tolist() == ["not run", "0.500 (1 seed)"]
 
 
@@ -94,18 +96,40 @@ def test_changed_parameters_never_touch_the_tiers_results(rep, tmp_path, monkeyp
     monkeypatch.setattr(report, "root", lambda: tmp_path)
     changed = report.Report(rep.paper, parameters(epsilon=2.0))
     assert tmp_path / "build" in changed.folder.parents
-    assert "epsilon = 2" in changed.source
+    assert "epsilon = 2" in changed.source()
 
 
 def test_stand_in_data_is_said_everywhere(rep):
     rep.data["glyphs"] = {"source": "", "sha256": "", "stand_in": "emnist"}
-    assert "STAND-IN for emnist" in rep.source
+    assert "STAND-IN for emnist" in rep.source()
     rep.data["mnist"] = {"source": "", "sha256": "", "stand_in": None}
-    assert rep.of([0]) == "toy · tier quick · 1 seed · glyphs (STAND-IN for emnist), mnist"
-    assert rep.of([0], "mnist").endswith("1 seed · mnist")
-    assert rep.of([0], "emnist").endswith("1 seed · glyphs (STAND-IN for emnist)")
-    assert rep.of([0], "cifar10") == rep.of([0])  # smoke: what it would show is not there
+    assert rep.source([0]) == "toy · tier quick · 1 seed · glyphs (STAND-IN for emnist), mnist"
+    assert rep.source([0], "mnist").endswith("1 seed · mnist")
+    assert rep.source([0], "emnist").endswith("1 seed · glyphs (STAND-IN for emnist)")
+    assert rep.source([0], "cifar10") == rep.source([0])  # smoke: what it would show is not there
     assert "stand-in data: glyphs for emnist" in rep.judge(MEASURES)["why"][0]
+
+
+def test_nothing_but_a_tiers_own_complete_run_writes_into_its_folder(rep, tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "root", lambda: tmp_path / "project")
+    monkeypatch.setenv("FEDCLUST_LABEL", str(tmp_path / "label"))
+    own = tmp_path / "quick" / "toy"
+    rep.figure("fig1", draw())
+    assert not list(own.iterdir())  # not before everything is there
+    few = report.Report(rep.paper, papers.Parameters({**rep.p.values, "seeds": [0, 1]}))
+    changed = report.Report(rep.paper, parameters(device="cuda"))
+    stood_in = report.Report(rep.paper, parameters())
+    stood_in.data["mnist"] = {"source": "", "sha256": "", "stand_in": "emnist"}
+    for other in (few, changed, stood_in):
+        whole(other)
+        assert tmp_path / "project" / "build" in other.folder.parents
+        assert (other.folder / "run.json").exists()
+        assert other.label == (tmp_path / "label").read_text() != ""
+    assert not list(own.iterdir())
+    more = report.Report(rep.paper, papers.Parameters({**rep.p.values, "seeds": [0, 1, 2, 3]}))
+    whole(more)
+    assert (own / "run.json").exists()
+    assert (tmp_path / "label").read_text() == ""
 
 
 @pytest.mark.parametrize(("kind", "name"), [("figure", "fig7"), ("table", "table7")])
@@ -118,4 +142,4 @@ def test_what_the_paper_does_not_have_is_named_extra(rep, kind, name):
 
 def test_markdown_cells():
     frame = pd.DataFrame({"x": [1.23456, None], "y": ["a|b", "c\nd"]}, dtype=object)
-    assert report.markdown(frame).splitlines() == ["| x | y |", "| --- | --- |", "| 1.235 | a\\|b |", "|  | c d |"]
+    assert tables.markdown(frame).splitlines() == ["| x | y |", "| --- | --- |", "| 1.235 | a\\|b |", "|  | c d |"]

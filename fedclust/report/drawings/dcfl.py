@@ -90,7 +90,7 @@ def angle(
     how: Any = {"theta1": first, "theta2": last, "color": "black", "lw": 0.8}
     ax.add_patch(Arc(tuple(at), 2 * reach, 2 * reach, **how))
     for ray, style in ((out, ":"), (along, "--")):
-        ax.plot(*np.stack([at, at + 1.3 * reach * ray]).T, color=plots.GREY, ls=style, lw=1)
+        ax.plot(*np.array([at, at + 1.3 * reach * ray]).T, color=plots.GREY, ls=style, lw=1)
     middle = np.deg2rad((first + last) / 2)
     x, y = at + 1.5 * reach * np.array([np.cos(middle), np.sin(middle)])
     ax.text(x, y, name, ha="center", va="center")

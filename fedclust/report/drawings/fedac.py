@@ -130,8 +130,8 @@ def lineage(ax: Axes, record: pd.DataFrame) -> None:
             text = " · ".join(map(str, known))
             ax.text(x + 0.05, y - 0.06 * (x < end), text, size=7.5, **where)
     for x, (_, parent, child) in enumerate(forks, 1):
-        y = [leaves.index(parent), leaves.index(child)]
-        ax.plot([x, x], y, color=plots.PALETTE[2], lw=1.2, ls=":")
+        ends = [leaves.index(parent), leaves.index(child)]
+        ax.plot([x, x], ends, color=plots.PALETTE[2], lw=1.2, ls=":")
     names = [f"split {x}\nround {t}" for x, (t, *_) in enumerate(forks, 1)]
     ax.set_xticks(range(end + 1), ["start", *names, f"end\nround {labels.index[-1]}"])
     ax.set_yticks(range(len(leaves)), [f"cluster {k}" for k in leaves])

@@ -1,15 +1,19 @@
 """Joint's own figures: one iteration with its numbers, and the race to a goal."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from fedclust import models
 from fedclust.algorithms.joint import Joint
 from fedclust.decision import decisions
 from fedclust.federation import Federation
+from fedclust.models import Model
 from fedclust.report import plots
+from fedclust.report.papers import Paper
 from fedclust.report.readings import by_round, rounds_saved
 
 
@@ -35,7 +39,7 @@ def choices(joint: Joint, fed: Federation, seed: int, t: int) -> Figure:
     clusters = range(1, len(w) + 1)
     for ax, (title, values) in zip(axes, panes.items(), strict=False):
         low, high = float(values.min()), float(values.max())
-        pale = {"vmin": low, "vmax": high + (high - low)}
+        pale: Any = {"vmin": low, "vmax": high + (high - low)}
         plots.heat(ax, values, devices, clusters, xlabel="model k", form="{:.2f}", **pale)
         for i, k in enumerate(after.labels.tolist()):
             ax.add_patch(plots.frame(k, i))
@@ -87,3 +91,24 @@ def race(
     )
     fig.axes[0].set_title(title, fontsize=8)
     return fig
+
+
+def layers(paper: Paper, name: str, nets: dict[tuple[str, str], Model]) -> pd.DataFrame:
+    """Models by (kind, column), layer by layer; in brackets what the paper's table prints."""
+    printed, cells = paper.printed(name), {}
+    for (kind, column), model in nets.items():
+        sides = model.shape[model.shape[0] == 1 :]  # a grey image has no third
+        cells[f"{kind} input", column] = " x ".join(map(str, sides))
+        for row, text, count in models.layers(model):
+            cells[f"{kind} {row}", column] = f"{text}: {count:,}" if count else text
+        cells[f"{kind} parameters", column] = f"{model.parameters:,}"
+    rows: list[str] = []
+    for kind in dict.fromkeys(kind for kind, _ in nets):
+        rows += dict.fromkeys(row for row, _ in printed if row.startswith(kind))
+        rows.append(f"{kind} parameters")
+    columns = paper.tables[name]["columns"]
+    found = [
+        [f"{cells.get((r, c), '/')} [{printed.get((r, c), 'not printed')}]" for c in columns]
+        for r in rows
+    ]
+    return pd.DataFrame(found, rows, columns).rename_axis("").reset_index()
