@@ -1,4 +1,4 @@
-# `make help` lists the targets. Everything runs in .venv, which is made and kept up to date as needed.
+# `make help` lists the targets. Everything runs in .venv, which is made as needed.
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
@@ -16,21 +16,24 @@ COMPILED := $(VENV)/.compiled
 .PHONY: help setup lint format test external bench bench-peers data faults clean
 
 help: ## this list
-	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' \
-	$(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} \
+		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## make .venv with the pinned packages (other targets do this by themselves)
 
-# The stamp is written last, so an interrupted set-up is taken up again. Bytecode is made on all cores, not by pip.
+# The stamp is written last: an interrupted set-up starts again. Bytecode is made on all cores, not
+# by pip; some files are for other Pythons.
 $(READY): pyproject.toml requirements.lock
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedclust needs Python 3.11 or newer: make PYTHON=python3.11")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo 'fedclust needs Python 3.11 or newer: make PYTHON=python3.11'; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --no-compile -r requirements.lock
 	$(BIN)/python -m pip install --no-deps --no-build-isolation -e .
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib fedclust > /dev/null || true  # some files are for other Pythons
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib fedclust > /dev/null || true
 	@touch $@
 
-# Once, on two cores: else every process that needs something compiled compiles it, often several the same at a time.
+# Once: otherwise every process compiles what it needs, often several the same at a time.
 $(COMPILED): $(READY) $(wildcard fedclust/fast/*.py)
 	OMP_NUM_THREADS=1 $(BIN)/fedclust compile
 	@touch $@
@@ -46,29 +49,30 @@ format: $(READY) ## let ruff lay out the code
 test: $(COMPILED) ## all tests, two at a time
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-external: $(COMPILED) ## published numbers of FedAvg, IFCA and CFL, with this library: a quarter of an hour
+external: $(COMPILED) ## published numbers of FedAvg, IFCA and CFL: a quarter of an hour
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "external or not external" tests/external
 
 bench: $(COMPILED) ## speed, as ratios to the plain PyTorch loop
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -o addopts= -o python_files='bench_*.py' tests/benchmarks -s
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -o addopts= \
+		-o python_files='bench_*.py' tests/benchmarks -s
 
-bench-peers: $(READY) ## beside other simulators, each in an environment of its own: an hour (ARGS="--help")
+bench-peers: $(READY) ## beside other simulators: an hour (ARGS="--help")
 	$(BIN)/python -m tests.benchmarks.run $(ARGS)
 
 data: $(READY) ## fetch and check the real data sets
 	$(BIN)/fedclust data
 
-faults: $(COMPILED) ## kill -9 the whole replication KILLS=20 times: same numbers in the end (KEYS=dcfl,ocfl for some papers)
+faults: $(COMPILED) ## kill the replication KILLS=20 times: same numbers in the end (KEYS=dcfl,ocfl)
 	KILLS=$(or $(KILLS),20) KEYS=$(or $(KEYS),all) $(BIN)/python -m pytest tests/faults
 
 clean: ## remove what is made, but not .venv and not the data
 	rm -rf $(COMPILED) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
-##@ Papers (make dcfl, ocfl, fedac, joint or cafa: one of them; ARGS="-p epsilon 5" changes a value and goes to build/)
+##@ Papers (make dcfl, ocfl, fedac, joint or cafa runs one; ARGS="-p epsilon 5" changes a value)
 
-# No file is a target here: what is newer than what says nothing about results. The cache knows every trial by its content
-# and says why it runs one.
+# No file is a target here: times of files say nothing about results. The cache knows every trial by
+# its content and says why it runs one.
 PAPERS := $(sort $(basename $(notdir $(wildcard replications/*.py))))
 TIER ?= quick
 ifeq ($(TIER),paper)  # runs of hours leave their records beside the figures
@@ -79,8 +83,9 @@ OPTIONS = --tier $(TIER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(J
 
 .PHONY: replicate-all $(PAPERS) smoke report site figures verify notebooks power new-paper
 
-replicate-all: $(COMPILED) ## every paper: data, notebooks, scoreboard (TIER=smoke|quick|paper SEEDS=5 JOBS=2 BACKEND=ray)
-	@[ $(TIER) = smoke ] || $(BIN)/fedclust data || echo 'Papers whose data are missing use a stand-in, and say so.'
+replicate-all: $(COMPILED) ## every paper (TIER=smoke|quick|paper SEEDS=5 JOBS=2 BACKEND=ray)
+	@[ $(TIER) = smoke ] || $(BIN)/fedclust data || \
+		echo 'Papers whose data are missing use a stand-in, and say so.'
 	$(BIN)/fedclust replicate $(PAPERS) $(OPTIONS)
 	@[ $(TIER) = smoke ] || $(BIN)/fedclust report --tier $(TIER)
 
@@ -98,14 +103,14 @@ site: $(READY) ## static pages of the executed notebooks: build/site/index.html
 
 SHIPPED = $(patsubst figures/$(TIER)/%/records,%,$(wildcard figures/$(TIER)/*/records))
 
-figures: $(READY) ## redraw what has shipped records from them, without training: make figures TIER=paper
+figures: $(READY) ## redraw the figures from shipped records: make figures TIER=paper
 	@[ "$(SHIPPED)" ] || { echo 'no records are shipped at TIER=$(TIER)'; exit 2; }
 	FEDCLUST_SHIPPED=use $(BIN)/fedclust replicate $(SHIPPED) $(OPTIONS)
 
 verify: $(COMPILED) ## train some of the shipped trials again and compare
 	$(BIN)/fedclust verify --tier $(TIER)
 
-power: $(READY) ## what the rule for verdicts can see, and how often it errs: figures/verdicts/power.svg
+power: $(READY) ## what the rule for verdicts sees and errs: figures/verdicts/power.svg
 	$(BIN)/fedclust plan
 
 lab: $(READY) ## JupyterLab on replications/, with this environment as its kernel
@@ -118,11 +123,14 @@ notebooks: $(READY) ## bring replications/*.ipynb in step with replications/*.py
 	$(BIN)/fedclust notebooks
 
 new-paper: ## start a replication from the template: make new-paper KEY=mykey
-	@[[ "$(KEY)" =~ ^[a-z][a-z0-9_]*$$ ]] || { echo 'make new-paper KEY=mykey (small letters and digits)'; exit 2; }
-	@! grep -qE '^(\.PHONY:.* )?$(KEY)( |:|$$)' Makefile && [ $(KEY) != all ] && [ $(KEY) != template ] || \
+	@[[ "$(KEY)" =~ ^[a-z][a-z0-9_]*$$ ]] || \
+		{ echo 'make new-paper KEY=mykey (small letters and digits)'; exit 2; }
+	@! grep -qE '^(\.PHONY:.* )?$(KEY)( |:|$$)' Makefile && \
+		[ $(KEY) != all ] && [ $(KEY) != template ] || \
 		{ echo '$(KEY) has another meaning to make: take another key'; exit 2; }
 	@[ ! -e papers/$(KEY).toml ] || { echo 'papers/$(KEY).toml is there already'; exit 2; }
 	@sed 's/KEY/$(KEY)/g' papers/template/paper.toml > papers/$(KEY).toml
 	@sed 's/KEY/$(KEY)/g' papers/template/paper.md > papers/$(KEY).md
 	@sed 's/KEY/$(KEY)/g' papers/template/replication.py > replications/$(KEY).py
-	@echo 'papers/$(KEY).toml, papers/$(KEY).md and replications/$(KEY).py are there; try: make $(KEY) TIER=smoke'
+	@echo 'papers/$(KEY).toml, papers/$(KEY).md and replications/$(KEY).py are there.'
+	@echo 'Try: make $(KEY) TIER=smoke'

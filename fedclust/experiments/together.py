@@ -68,6 +68,9 @@ def in_turns(works: list[Work]) -> list[Any]:
         try:
             with side_by_side(results):
                 return work(pass_on)
+        except BaseException:
+            stopped.set()
+            raise
         finally:
             turns.popleft()
             if turns:

@@ -27,17 +27,23 @@ def test_iid_clients_are_scored_by_the_book():
     scores = record[record.metric != "silhouette"].set_index(["asked", "metric"]).value
     # one cluster: everybody counts as IID, 5 of 20 rightly
     assert scores[1].tolist() == [0.25, 0.25, 1.0, pytest.approx(0.4)]
-    counts, group = partition.iid_mix_counts(torch.arange(10).repeat_interleave(500), 5, 15, generator="code", seed=0)
+    counts, group = partition.iid_mix_counts(
+        torch.arange(10).repeat_interleave(500), 5, 15, generator="code", seed=0
+    )
     found = cafa.iid(cafa.cbcc(counts / counts.sum(1, keepdim=True), seed=0))
     assert scores[0]["accuracy"] == (found == (group == 0)).double().mean()
     curve = record[record.metric == "silhouette"].set_index("k").value
-    assert record[record.asked == 0].iloc[-1].k == curve.idxmax() and set(curve.index) == set(range(2, 20))
+    assert record[record.asked == 0].iloc[-1].k == curve.idxmax() and set(curve.index) == set(
+        range(2, 20)
+    )
 
 
 def test_weights_are_those_of_the_method():
     record = tasks.weighing(SETTINGS, 3)
     fed = build.federation(SETTINGS, 3)
-    assert len(fed.sizes) == 6 and 300 < fed.sizes.sum() < 330  # four fifths of the first 400 of 500 images
+    assert (
+        len(fed.sizes) == 6 and 300 < fed.sizes.sum() < 330
+    )  # four fifths of the first 400 of 500 images
     model = build.network(SETTINGS, fed)
     algorithm = build.method(SETTINGS, model)
     assert isinstance(algorithm, CAFA)
@@ -65,7 +71,13 @@ def test_smoothing_by_hand():
 def test_the_papers_own_size_runs_its_first_round():
     wide = {
         "data": {"name": "glyphs", "color": True, "n": 40, "n_test": 20},
-        "partition": {"kind": "iid_mix", "iid": 0, "other": 6, "classes_per_client": [2, 4], "validation": 0.2},
+        "partition": {
+            "kind": "iid_mix",
+            "iid": 0,
+            "other": 6,
+            "classes_per_client": [2, 4],
+            "validation": 0.2,
+        },
         "model": {"kind": "vgg19", "width": 1.0},
         "train": {"lr": 0.1, "epochs": 1, "batch": 32, "augment": "crop_flip", "device": "cpu"},
         "method": {"kind": "CAFA", "fraction": 0.34},

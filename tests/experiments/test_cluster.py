@@ -1,4 +1,4 @@
-"""More than one machine: the same sweep on a Ray cluster of two nodes, one of them killed in mid-sweep."""
+"""More than one machine: a sweep on a Ray cluster of two nodes, one of them killed."""
 
 import threading
 import time
@@ -18,7 +18,9 @@ def test_ray_is_asked_for_by_name_when_it_is_missing(tmp_path, monkeypatch):
 def test_a_cluster_that_does_not_answer_is_named(tmp_path, monkeypatch):
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    with pytest.raises(ValueError, match=r"no Ray cluster answers at '127\.0\.0\.1:1'.*ray start --head"):
+    with pytest.raises(
+        ValueError, match=r"no Ray cluster answers at '127\.0\.0\.1:1'.*ray start --head"
+    ):
         sweep([small()], 1, "ray", folder=tmp_path)
 
 
@@ -47,5 +49,7 @@ def test_a_node_is_killed_in_mid_sweep_and_the_numbers_are_the_same(tmp_path, mo
     finally:
         ray.shutdown()
         cluster.shutdown()
-    assert killed and killed[0] < len(trials), "all trials were done before the node was killed: make them longer"
+    assert killed and killed[0] < len(trials), (
+        "all trials were done before the node was killed: make them longer"
+    )
     same(record, sweep(trials, 2, "loky", folder=tmp_path / "loky"))

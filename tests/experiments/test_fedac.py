@@ -43,8 +43,12 @@ def test_forced_splits_share_fedavgs_rounds_with_trials_beside_them(tmp_path, mo
     seen, real = [], Results.__setitem__
     monkeypatch.setattr(Results, "__setitem__", lambda *a: seen.append(a[1][0]) or real(*a))
     beside = [sweep(trials, 1, "sequential", folder=tmp_path / "beside"), *apart]
-    assert seen.count("LocalSGD.__call__") == 4 + 2  # every round of FedAvg, and the rest of both splits
-    pd.testing.assert_frame_equal(*(frame.astype(str) for frame in (beside[0], pd.concat(apart, ignore_index=True))))
+    assert (
+        seen.count("LocalSGD.__call__") == 4 + 2
+    )  # every round of FedAvg, and the rest of both splits
+    pd.testing.assert_frame_equal(
+        *(frame.astype(str) for frame in (beside[0], pd.concat(apart, ignore_index=True)))
+    )
 
 
 def test_what_can_share_goes_together_and_the_longest_federation_first():
@@ -57,5 +61,3 @@ def test_what_can_share_goes_together_and_the_longest_federation_first():
     ]
     alone = Trial(BASE | {"method": {"kind": "LocalOnly"}}, 0)
     assert families([few, alone, *usual]) == [[alone], usual, [few]]
-
-

@@ -1,4 +1,4 @@
-"""OCFL's smaller measurements: oracles, and limiting cases that must agree with the method itself."""
+"""OCFL's smaller measurements: oracles, and limiting cases that agree with the method."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def values(record, metric, **where):
 
 
 def test_stretched_steps_lead_as_far():
-    # from rest with momentum 1/2 the steps are 1, 3/2, 7/4, ...: one step of 2.5 leads as far as 1 + 3/2
+    # from rest with momentum 1/2 the steps are 1, 3/2, 7/4, ...: one of 2.5 leads as far as 1 + 3/2
     assert build.stretched(0.1, 0.5, full=2, steps=1) == pytest.approx(0.25)
     assert build.stretched(0.1, 0.0, full=48, steps=3) == pytest.approx(1.6)
     assert build.stretched(0.1, 0.9, full=7, steps=7) == 0.1
@@ -57,7 +57,9 @@ def test_alone_clusters_what_ocfl_clusters():
     assert values(record, "ari", algorithm="all") == [0, 0]  # one cluster knows nothing
     assert values(record, "found", algorithm="all") == [1, 1]
     run = train(BASE | {"method": OCFL}, 0)
-    (found,), (noise,) = (values(record, metric, algorithm="one", round=1) for metric in ("found", "noise"))
+    (found,), (noise,) = (
+        values(record, metric, algorithm="one", round=1) for metric in ("found", "noise")
+    )
     assert values(run, "found", round=0) == [found + noise]
     assert values(run, "noise", round=0) == [noise]
     assert values(run, "ari", round=0) == values(record, "ari", algorithm="one", round=1)
@@ -65,10 +67,19 @@ def test_alone_clusters_what_ocfl_clusters():
 
 @pytest.mark.parametrize("attack", ["noise", "flip", "labels"])
 def test_an_attack_leaves_the_honest_as_they_are(attack):
-    each = {"each": {"kind": "KMeans", "n_clusters": 20}, "all": {"kind": "KMeans", "n_clusters": 1}}
-    record = ocfl.alone(BASE | {"estimators": each, "epochs": 1, "attack": attack, "poisoned": 0.2}, 0)
-    assert values(record, "apart", algorithm="each") == [1] and values(record, "lost", algorithm="each") == [1]
-    assert values(record, "apart", algorithm="all") == [0] and values(record, "lost", algorithm="all") == [0]
+    each = {
+        "each": {"kind": "KMeans", "n_clusters": 20},
+        "all": {"kind": "KMeans", "n_clusters": 1},
+    }
+    record = ocfl.alone(
+        BASE | {"estimators": each, "epochs": 1, "attack": attack, "poisoned": 0.2}, 0
+    )
+    assert values(record, "apart", algorithm="each") == [1] and values(
+        record, "lost", algorithm="each"
+    ) == [1]
+    assert values(record, "apart", algorithm="all") == [0] and values(
+        record, "lost", algorithm="all"
+    ) == [0]
 
 
 def test_restricted_to_all_labels_is_fedavg():
@@ -77,7 +88,9 @@ def test_restricted_to_all_labels_is_fedavg():
     free = values(last, "accuracy", round=1)
     assert values(ocfl.restricted(BASE | one, 0), "accuracy") == pytest.approx(free)
     told = values(ocfl.restricted(BASE | {"method": OCFL}, 0), "accuracy")
-    assert all(b >= a - 1e-6 for a, b in zip(free, told, strict=True))  # fewer wrong answers to give
+    assert all(
+        b >= a - 1e-6 for a, b in zip(free, told, strict=True)
+    )  # fewer wrong answers to give
     assert sum(told) > sum(free)
 
 
@@ -85,6 +98,12 @@ def test_alignment_starts_alike_and_parts():
     alone = ocfl.alignment(BASE | {"method": {"kind": "LocalOnly"}}, 0)
     together = ocfl.alignment(BASE | {"method": {"kind": "FedAvg"}}, 0)
     for metric in alone.metric.unique():
-        assert values(alone, metric, round=0) == values(together, metric, round=0)  # nothing is averaged yet
-    assert values(alone, "parameters, different", round=1) < values(alone, "parameters, different", round=0)
-    assert values(alone, "parameters, same", round=1) > values(alone, "parameters, different", round=1)
+        assert values(alone, metric, round=0) == values(
+            together, metric, round=0
+        )  # nothing is averaged yet
+    assert values(alone, "parameters, different", round=1) < values(
+        alone, "parameters, different", round=0
+    )
+    assert values(alone, "parameters, same", round=1) > values(
+        alone, "parameters, different", round=1
+    )

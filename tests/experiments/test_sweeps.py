@@ -40,7 +40,14 @@ def small(seed=0, label="FedAvg", **changes):
 @pytest.fixture(autouse=True)
 def fresh():
     yield
-    for function in (cache.fingerprint, cache.imports, cache.imported, cache.tree, cache.references, cache.referred):
+    for function in (
+        cache.fingerprint,
+        cache.imports,
+        cache.imported,
+        cache.tree,
+        cache.references,
+        cache.referred,
+    ):
         function.cache_clear()
 
 
@@ -98,7 +105,13 @@ def test_changed_library_is_named(tmp_path, monkeypatch):
 
 def test_dependencies_are_the_methods_own_file_and_no_presentation():
     names = cache.dependencies(small())
-    assert {"training.py", "simulation.py", "models.py", "algorithms.fedavg.py", "algorithms.base.py"} <= names.keys()
+    assert {
+        "training.py",
+        "simulation.py",
+        "models.py",
+        "algorithms.fedavg.py",
+        "algorithms.base.py",
+    } <= names.keys()
     assert not {"plots.py", "report.py", "papers.py", "cli.py", "algorithms.dcfl.py"} & names.keys()
     other = cache.dependencies(small(method={"kind": "DCFL"}))
     assert "algorithms.dcfl.py" in other
@@ -190,7 +203,10 @@ def test_shipped_records_are_taken_as_they_are(tmp_path, monkeypatch):
         (lambda f: sweep([], jobs=0, folder=f), "jobs=0"),
         (lambda f: sweep([], backend="rai", folder=f), "backend='rai'"),
         (lambda f: go([small(method={"kind": "FedAvgg"})], f), "method 'FedAvgg' is not known"),
-        (lambda f: go([small(model={"kind": "transformer"})], f), "model 'transformer' is not known"),
+        (
+            lambda f: go([small(model={"kind": "transformer"})], f),
+            "model 'transformer' is not known",
+        ),
     ],
 )
 def test_bad_requests_are_named(tmp_path, call, message):
@@ -219,14 +235,27 @@ def test_half_a_file_is_never_seen(tmp_path):
 
 def test_records_survive_parquet_with_their_types(tmp_path):
     record = go([small()], tmp_path)
-    assert list(record.columns) == ["algorithm", "seed", "round", "client", "group", "cluster", "metric", "value"]
+    assert list(record.columns) == [
+        "algorithm",
+        "seed",
+        "round",
+        "client",
+        "group",
+        "cluster",
+        "metric",
+        "value",
+    ]
     assert record.value.dtype == float and record["round"].max() == 2
     assert json.dumps(record.attrs["runs"], default=str)
     assert torch.get_num_threads() >= 1
 
 
 def test_methods_that_start_alike_share_their_training_and_nothing_else(tmp_path, monkeypatch):
-    kinds = [{"kind": "FedAvg"}, {"kind": "CFL", "warmup": 2, "eps1": 9.0, "eps2": 0.0}, {"kind": "FedProx", "mu": 0.5}]
+    kinds = [
+        {"kind": "FedAvg"},
+        {"kind": "CFL", "warmup": 2, "eps1": 9.0, "eps2": 0.0},
+        {"kind": "FedProx", "mu": 0.5},
+    ]
     trials = [small(label=m["kind"], method=m, rounds=4) for m in kinds]
     alone = [go([trial], tmp_path / trial.label) for trial in trials]
     trained, real = [], Results.__setitem__
@@ -236,19 +265,22 @@ def test_methods_that_start_alike_share_their_training_and_nothing_else(tmp_path
     split = alone[1][alone[1].metric == "clusters"].set_index("round").value
     one = int((split == 1).sum())  # rounds after which CFL is still one cluster, that is FedAvg
     assert one == 2
-    shared = one + 2  # the round that ends with the split, and the next: both halves start from their parent's model
+    shared = one + 2  # the round that ends with the split, and the next, from the parent's model
     calls = trained.count("LocalSGD.__call__")
     assert calls == 2 * 4 - shared  # FedProx is no FedAvg and trains elsewhere
 
 
 def test_ocfl_and_the_training_alone_share_the_first_epoch(tmp_path, monkeypatch):
-    """Two epochs alone, reversed updates and OCFL's start: three trainings of everybody in place of five. Clients with
-    false labels learn for themselves."""
+    """Two epochs alone, reversed updates and OCFL's start are three trainings of everybody, not
+    five. Clients with false labels learn for themselves."""
     optics = {"kind": "OPTICS", "min_samples": 2, "xi": 0.1}
     epoch = {"lr": 0.1, "batch": 20}
     settings = {name: SETTINGS[name] for name in ("data", "partition", "model")}
     settings |= {"train": epoch, "epochs": 2, "estimators": {"optics": optics}, "poisoned": 0.5}
-    ocfl = small(method={"kind": "OCFL", "pretrain": epoch, "estimator": optics, "fraction": 0.5}, label="OCFL")
+    ocfl = small(
+        method={"kind": "OCFL", "pretrain": epoch, "estimator": optics, "fraction": 0.5},
+        label="OCFL",
+    )
     alone = [
         Trial(settings | {"attack": a, "epochs": n}, 0, a or "alone", task="alone")
         for a, n in ((None, 2), ("flip", 1), ("labels", 1))
@@ -289,7 +321,9 @@ def test_a_killed_worker_costs_time_only(tmp_path, monkeypatch):
     def kill():
         while len(killed) < 2 and not done.wait(0.2):
             for child in psutil.Process().children(recursive=True):
-                if "LokyProcess" in " ".join(child.cmdline()) and list(tmp_path.glob("cut/*/*.rounds")):
+                if "LokyProcess" in " ".join(child.cmdline()) and list(
+                    tmp_path.glob("cut/*/*.rounds")
+                ):
                     child.kill()
                     killed.append(child.pid)
                     time.sleep(3)
@@ -309,7 +343,9 @@ def test_a_trial_that_always_loses_its_worker_is_reported(tmp_path, monkeypatch)
         raise MemoryError("worker gone")
 
     monkeypatch.setattr(sweeps, "attempt", lost)
-    with pytest.raises(TrialsFailed, match=r"(?s)FedAvg seed 0.*worker was lost 3 times.*worker gone"):
+    with pytest.raises(
+        TrialsFailed, match=r"(?s)FedAvg seed 0.*worker was lost 3 times.*worker gone"
+    ):
         go([small()], tmp_path)
 
 
@@ -358,7 +394,10 @@ def test_a_trial_that_cannot_be_is_named_before_anything_is_trained(tmp_path):
 
 
 def test_a_worker_keeps_one_federation_and_makes_room_for_the_next():
-    settings = {"data": {"name": "glyphs", "n": 60, "n_test": 10}, "partition": {"kind": "iid", "clients": 2}}
+    settings = {
+        "data": {"name": "glyphs", "n": 60, "n_test": 10},
+        "partition": {"kind": "iid", "clients": 2},
+    }
     first = weakref.ref(build.federation(settings, 0))
     assert build.federation(settings, 0) is first()
     assert build.federation(settings, 1) is not None and first() is None
