@@ -1,4 +1,4 @@
-"""Federation: the clients' data, stacked on axis 0, with the ground truth kept apart for scoring."""
+"""Federation: the clients' data, stacked on axis 0, and the ground truth for scoring."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -13,14 +13,15 @@ PER_CLIENT = ("x", "y", "mask")  # each comes in three halves: "", "_val", "_tes
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """N clients with up to M samples each; shorter clients are padded and `mask` says which samples are real.
+    """N clients with up to M samples each; shorter clients are padded, `mask` is where samples are.
 
-    `group` is the ground truth: for scoring only, a method must never read it. `ids` are stable names: random streams
-    and records are keyed on them, so positions may change when clients join.
+    `group` is the ground truth for scoring: a method must never read it. `ids` are stable names:
+    random streams and records use them, so positions may change when clients join.
 
-    >>> one = (torch.zeros(3, 1, 2, 2), torch.tensor([0, 1, 1]))  # three images of 2 x 2 pixels, and their labels
+    >>> one = (torch.zeros(3, 1, 2, 2), torch.tensor([0, 1, 1]))  # three 2 x 2 images, labels
     >>> other = (torch.ones(1, 1, 2, 2), torch.tensor([0]))
-    >>> fed = Federation.stack({"train": [one, other], "test": [one, other]}, group=torch.tensor([0, 1]), classes=2)
+    >>> halves = {"train": [one, other], "test": [one, other]}
+    >>> fed = Federation.stack(halves, group=torch.tensor([0, 1]), classes=2)
     >>> fed.sizes.tolist(), fed.mask.tolist()
     ([3, 1], [[True, True, True], [True, False, False]])
     """
@@ -37,10 +38,10 @@ class Federation:
     x_val: Tensor | None = None
     y_val: Tensor | None = None
     mask_val: Tensor | None = None
-    upright: Tensor | None = None  # the images before rotation, where a client's images are rotated
+    upright: Tensor | None = None  # the images before rotation, if clients' images are rotated
     upright_test: Tensor | None = None
     angle: Tensor | None = None  # (N,) degrees
-    black: Tensor | None = None  # (N, c) what a pixel of 0 became in normalisation: the corners of a turned image
+    black: Tensor | None = None  # (N, c) a pixel of 0 after normalisation: corners of turned images
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -62,7 +63,7 @@ class Federation:
         end = "" if name == "train" else f"_{name}"
         x, y, mask = (getattr(self, part + end) for part in PER_CLIENT)
         if x is None:
-            raise ValueError("this federation has no validation half: ask the partitioner for one (validation=0.2)")
+            raise ValueError("there is no validation half: ask the partitioner (validation=0.2)")
         return x, y, mask
 
     def take(self, index: Tensor | Sequence[int]) -> "Federation":
@@ -72,32 +73,35 @@ class Federation:
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> "Federation":
         """The same with every tensor changed in one way."""
-        tensors = {f.name: v for f in fields(self) if isinstance(v := getattr(self, f.name), Tensor)}
-        changed: dict[str, Any] = {name: change(value) for name, value in tensors.items()}
-        return replace(self, **changed)
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        changed = {name: change(v) for name, v in values.items() if isinstance(v, Tensor)}
+        return replace(self, **changed)  # type: ignore[arg-type]
 
     def join(self, other: "Federation") -> "Federation":
         """These clients and then the others, padded to the longer."""
         if self.classes != other.classes or self.shape != other.shape:
             raise ValueError(
-                f"cannot join clients with {other.classes} classes of {other.shape} to clients with {self.classes} "
-                f"classes of {self.shape}: partition both from one data set"
+                f"cannot join clients with {other.classes} classes of {other.shape} to clients "
+                f"with {self.classes} classes of {self.shape}: partition both from one data set"
             )
         if shared := set(self.ids.tolist()) & set(other.ids.tolist()):
-            raise ValueError(f"client ids {sorted(shared)} would stand twice: newcomers need names of their own")
+            raise ValueError(f"client ids {sorted(shared)} exist already: newcomers need new ids")
         joined: dict[str, Any] = {}
-        for f in fields(self):
-            a, b = getattr(self, f.name), getattr(other, f.name)
+        for name in (field.name for field in fields(self)):
+            a, b = getattr(self, name), getattr(other, name)
             if (a is None) != (b is None):
-                raise ValueError(f"only one side of the join has {f.name!r}: partition both sides in one way")
+                raise ValueError(f"only one side of the join has {name!r}: partition both alike")
             if isinstance(a, Tensor):
                 longest = max(a.shape[1], b.shape[1]) if a.ndim > 1 else None
-                joined[f.name] = torch.cat([lengthen(a, longest), lengthen(b, longest)])
+                joined[name] = torch.cat([lengthen(a, longest), lengthen(b, longest)])
         return replace(self, **joined)
 
     def to(self, to: torch.dtype | torch.device | str) -> "Federation":
         """On another device, or with images in another float type."""
-        return self.mapped(lambda v: v.to(to) if v.is_floating_point() or not isinstance(to, torch.dtype) else v)
+        every = not isinstance(to, torch.dtype)
+        return self.mapped(
+            lambda value: value.to(to) if every or value.is_floating_point() else value
+        )
 
     @classmethod
     def stack(

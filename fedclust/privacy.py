@@ -1,6 +1,7 @@
 """Differential privacy: DP-SGD, and clipped and noised updates. The accountants are Opacus'.
 
-The noise comes from the named streams, so a run can be repeated; it protects only as long as the seed is a secret.
+The noise comes from the named streams, so a run can be repeated; it protects only while the seed is
+secret.
 """
 
 import math
@@ -24,11 +25,12 @@ __all__ = ["DPSGD", "UpdateNoise"]
 
 @dataclass(frozen=True)
 class DPSGD(LocalSGD):
-    """DP-SGD (Abadi et al. 2016): per-sample gradients clipped to `clip`, summed, noised, over the expected batch size.
+    """DP-SGD (Abadi et al. 2016): clip per-sample gradients, sum, add noise, divide by batch size.
 
-    Each of an epoch's n/B steps draws every sample with probability B/n, as the accountant assumes. Give `epsilon`, the
-    whole budget for `participations` calls, and each client gets the noise that its number of samples needs; or give
-    the `noise_multiplier` itself. epsilon = inf clips without noise.
+    Each of an epoch's n/B steps draws every sample with probability B/n, as the accountant assumes,
+    and divides by B, the expected size. Give `epsilon`, the whole budget for `participations`
+    calls, and each client gets the noise that its number of samples needs; or give the
+    `noise_multiplier` itself. epsilon = inf clips without noise.
     """
 
     _: KW_ONLY
@@ -42,17 +44,20 @@ class DPSGD(LocalSGD):
         super().__post_init__()
         if (self.epsilon is None) == (self.noise_multiplier is None):
             raise ValueError(
-                f"epsilon={self.epsilon}, noise_multiplier={self.noise_multiplier}: give one of the two, "
-                "the budget (e.g. epsilon=10) or the noise"
+                f"epsilon={self.epsilon}, noise_multiplier={self.noise_multiplier}: give one of "
+                "the two, the budget (e.g. epsilon=10) or the noise"
             )
         check(self.epsilon, self.delta, self.clip)
-        if (self.noise_multiplier or 0) < 0 or self.participations < 1:
+        if (self.noise_multiplier or 0) < 0:
             raise ValueError(
-                f"noise_multiplier={self.noise_multiplier}, participations={self.participations}: the first must be at "
-                "least 0 (clipping only), the second at least 1 (the rounds a client is to train in)"
+                f"noise_multiplier={self.noise_multiplier}: must be at least 0 (clipping only)"
+            )
+        if self.participations < 1:
+            raise ValueError(
+                f"participations={self.participations}: must be at least 1, the rounds of a client"
             )
         if self.autocast:
-            raise ValueError("autocast=True: per-sample gradients are clipped in full precision, leave it off")
+            raise ValueError("autocast=True: DP-SGD clips in full precision, leave it off")
 
     def schedule(self, n: int) -> tuple[float, int]:
         """Sampling rate and number of steps in one call, for a client with n samples."""
@@ -63,9 +68,11 @@ class DPSGD(LocalSGD):
         """Poisson samples, (S, B): -1 fills up, a batch may be empty."""
         real = fed.mask[i].cpu().nonzero()[:, 0]
         rate, steps = self.schedule(len(real))
-        drawn = torch.rand(steps, len(real), generator=stream(seed, "batches", t, int(fed.ids[i]))) < rate
+        generator = stream(seed, "batches", t, int(fed.ids[i]))
+        drawn = torch.rand(steps, len(real), generator=generator) < rate
         size = drawn.sum(1)
-        first = drawn.byte().argsort(dim=1, descending=True, stable=True)[:, : max(int(size.max()), 1)]  # (S, B)
+        order = drawn.byte().argsort(dim=1, descending=True, stable=True)
+        first = order[:, : max(int(size.max()), 1)]  # (S, B)
         return real[first].masked_fill(torch.arange(first.shape[1]) >= size[:, None], -1)
 
     def multiplier(self, n: int) -> float:
@@ -83,23 +90,24 @@ class DPSGD(LocalSGD):
         return self.clip, min(self.batch, size)
 
     def gradient(self, net: nn.Module, x: Tensor, y: Tensor, size: int) -> None:
-        """Through a module's layers: scaling a sample's deltas scales its gradient."""
+        """Layer by layer: scaling a sample's deltas scales its gradient."""
         for w in net.parameters():
             w.grad = torch.zeros_like(w)
-        if not len(y):  # nobody was drawn
+        if not len(y):  # an empty draw
             return
         layers = taps(net, x, y, torch.ones_like(y, dtype=x.dtype))[1]()
         clip, expected = self.clipping(size)
         norms = torch.stack([squared_norms(*layer) for layer in layers]).sum(0).sqrt()  # (B,)
-        counts = (clip / norms).clamp_max(1) / expected
+        scales = (clip / norms).clamp_max(1) / expected
         for layer, a, dz in layers:
-            weight, bias = parameter_gradient(layer, a, dz * counts.view(-1, *[1] * (dz.ndim - 1)))
+            scaled = dz * scales.view(-1, *[1] * (dz.ndim - 1))
+            weight, bias = parameter_gradient(layer, a, scaled)
             layer.weight.grad = weight
             if layer.bias is not None:
                 layer.bias.grad = bias
 
     def spent(self, participations: Tensor, fed: Federation) -> Tensor:
-        """The epsilon that so many calls cost each client at `delta`, (N,) -> (N,)."""
+        """The epsilon that each client's calls cost it at `delta`, (N,) -> (N,)."""
         costs = []
         for times, n in zip(participations.tolist(), fed.sizes.tolist(), strict=True):
             rate, steps = self.schedule(n)
@@ -109,12 +117,13 @@ class DPSGD(LocalSGD):
 
 @dataclass(frozen=True)
 class UpdateNoise:
-    """Clip what a client sends, its update, to norm `clip` and add Gaussian noise (Wei et al. 2020, NbAFL).
+    """Clip a client's update to norm `clip` and add Gaussian noise (Wei et al. 2020, NbAFL).
 
-    sigma = c * 2 clip / (m * epsilon) with c = sqrt(2 ln(1.25/delta)) and the client's number of samples m, `epsilon`
-    for each round. The whole row is clipped and noised, batch norm statistics as well: all of it is sent. epsilon = inf
-    clips without noise. The analysis behind sigma holds for epsilon <= 1 and takes the update for a mean over samples;
-    `spent` gives what an accountant makes of the same noise.
+    sigma = c * 2 clip / (m * epsilon) with c = sqrt(2 ln(1.25/delta)) and the client's number of
+    samples m, `epsilon` for each round. The whole row is clipped and noised, batch norm statistics
+    too: all of it is sent. epsilon = inf clips without noise. The analysis behind sigma holds for
+    epsilon <= 1 and takes the update for a mean over samples; `spent` gives what an accountant
+    makes of the same noise.
     """
 
     train: Trainer
@@ -134,35 +143,41 @@ class UpdateNoise:
         """The noise in units of the update's sensitivity 2 clip / m."""
         return math.sqrt(2 * math.log(1.25 / self.delta)) / self.epsilon
 
-    def __call__(self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> Tensor:
+    def __call__(
+        self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int
+    ) -> Tensor:
         update = self.train(theta, fed, clients, seed, t) - theta
         update *= (self.clip / update.norm(dim=1, keepdim=True)).clamp_max(1)
         if math.isfinite(self.epsilon):
             sigma = self.multiplier * 2 * self.clip / fed.mask[clients].sum(1)  # (n,)
-            for row, scale, i in zip(update, sigma.tolist(), fed.ids[clients].tolist(), strict=True):
-                row += scale * torch.randn(len(row), generator=stream(seed, "noise", t, i)).to(row)
+            ids = fed.ids[clients].tolist()
+            for row, scale, i in zip(update, sigma.tolist(), ids, strict=True):
+                noise = torch.randn(len(row), generator=stream(seed, "noise", t, i))
+                row += scale * noise.to(row)
         return theta + update
 
     def spent(self, participations: Tensor, fed: Federation) -> Tensor:
-        """The composed epsilon of so many rounds at `delta`, (N,) -> (N,)."""
-        return torch.tensor([epsilon_of(self.multiplier, 1.0, int(n), self.delta) for n in participations.tolist()])
+        """The composed epsilon of each client's rounds at `delta`, (N,) -> (N,)."""
+        rounds = participations.int().tolist()
+        return torch.tensor([epsilon_of(self.multiplier, 1.0, n, self.delta) for n in rounds])
 
 
 def check(epsilon: float | None, delta: float, clip: float) -> None:
-    if (epsilon is not None and not epsilon > 0) or not 0 < delta < 1 or not clip > 0:
-        raise ValueError(
-            f"epsilon={epsilon}, delta={delta}, clip={clip}: epsilon must be positive (inf clips without noise), "
-            "delta between 0 and 1 (well below one over the number of samples), clip positive (the largest norm let by)"
-        )
+    if epsilon is not None and not epsilon > 0:
+        raise ValueError(f"epsilon={epsilon}: must be positive; inf clips without noise")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta={delta}: must be in (0, 1), well below 1 / number of samples")
+    if not clip > 0:
+        raise ValueError(f"clip={clip}: must be positive, the largest norm that stays as it is")
 
 
 def squared_norms(layer: nn.Module, a: Tensor, dz: Tensor) -> Tensor:
-    """|gradient|^2 of one layer for every sample, from its input and delta: (B, ...), (B, ...) -> (B,)."""
+    """|gradient|^2 of one layer for every sample, from its input and delta -> (B,)."""
     if isinstance(layer, nn.Conv2d):
         if layer.groups != 1 or isinstance(layer.padding, str):
-            raise ValueError(f"{layer}: DP-SGD knows convolutions with groups=1 and numeric padding")
-        patches = unfold(a, layer.kernel_size, layer.dilation, layer.padding, layer.stride)  # (B, in * k * k, places)
-        dz = dz.flatten(2)  # (B, out, places)
+            raise ValueError(f"{layer}: DP-SGD needs convolutions with groups=1, numeric padding")
+        patches = unfold(a, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+        dz = dz.flatten(2)  # (B, out, places), with patches (B, in * k * k, places)
         square, bias = (dz @ patches.mT).square().sum((1, 2)), dz.sum(2)
     else:
         square, bias = dz.square().sum(1) * a.square().sum(1), dz
@@ -171,7 +186,7 @@ def squared_norms(layer: nn.Module, a: Tensor, dz: Tensor) -> Tensor:
 
 @cache
 def noise_for(epsilon: float, delta: float, rate: float, steps: int) -> float:
-    """The noise multiplier that spends epsilon in so many steps.
+    """The noise multiplier that spends epsilon in this number of steps.
 
     >>> round(noise_for(epsilon=10.0, delta=1e-5, rate=0.1, steps=100), 1)
     0.9
@@ -185,13 +200,17 @@ def noise_for(epsilon: float, delta: float, rate: float, steps: int) -> float:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about orders at the end of its range, while it searches
         return get_noise_multiplier(
-            target_epsilon=epsilon, target_delta=delta, sample_rate=rate, steps=steps, accountant="rdp"
+            target_epsilon=epsilon,
+            target_delta=delta,
+            sample_rate=rate,
+            steps=steps,
+            accountant="rdp",
         )
 
 
 @cache
 def epsilon_of(multiplier: float, rate: float, steps: int, delta: float) -> float:
-    """What so many steps of the sampled Gaussian mechanism spend, by Opacus' RDP accountant."""
+    """What these steps of the sampled Gaussian mechanism spend, by Opacus' RDP accountant."""
     if steps == 0:
         return 0.0
     if multiplier == 0:

@@ -1,8 +1,8 @@
 """Random streams: the only place where generators are made.
 
-Every draw has a name, e.g. ``stream(seed, "batches", t, client_id)``. So results do not depend on the order in which
-clients are visited, on the number of workers or on a resume, and methods compared at one seed share split, initial
-model and batches.
+Every draw has a name, e.g. ``stream(seed, "batches", t, client_id)``. So results do not depend on
+the order in which clients are visited, on the number of workers or on a resume, and methods
+compared at one seed share split, initial model and batches.
 """
 
 from hashlib import blake2b
@@ -14,17 +14,21 @@ import torch
 def key(seed: int, *names: str | int) -> int:
     """A 63-bit integer that depends on the seed and on every name.
 
-    >>> key(0, "init") == key(0, "init"), key(0, "init") == key(1, "init"), key(0, "a", 1) == key(0, "a1")
-    (True, False, False)
+    >>> key(0, "init") == key(0, "init"), key(0, "init") == key(1, "init")
+    (True, False)
+    >>> key(0, "a", 1) == key(0, "a1")
+    False
     """
-    text = repr((int(seed), *(name if isinstance(name, str) else int(name) for name in names)))
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+    parts = (int(seed), *(name if isinstance(name, str) else int(name) for name in names))
+    digest = blake2b(repr(parts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
 
 
 def stream(seed: int, *names: str | int) -> torch.Generator:
     """A torch generator of its own for this seed and these names.
 
-    >>> torch.equal(torch.rand(2, generator=stream(0, "init")), torch.rand(2, generator=stream(0, "init")))
+    >>> first, again = (torch.rand(2, generator=stream(0, "init")) for _ in range(2))
+    >>> torch.equal(first, again)
     True
     """
     return torch.Generator().manual_seed(key(seed, *names))

@@ -43,7 +43,7 @@ def test_stacking_and_taking_lose_nothing(sizes, seed):
 def test_halves_by_name():
     fed = small([1, 2])
     assert fed.half("train")[0] is fed.x and fed.half("test")[2] is fed.mask_test
-    with pytest.raises(ValueError, match=r"ask the partitioner for one \(validation=0\.2\)"):
+    with pytest.raises(ValueError, match=r"ask the partitioner \(validation=0\.2\)"):
         fed.half("val")
     with pytest.raises(ValueError, match="half='dev': must be 'train', 'val' or 'test'"):
         fed.half("dev")
@@ -73,7 +73,7 @@ def test_what_belongs_to_clients_is_taken_and_joined_with_them():
 @pytest.mark.parametrize(
     "change, says",
     [
-        ({"ids": torch.tensor([0, 5])}, r"client ids \[0\] would stand twice"),
+        ({"ids": torch.tensor([0, 5])}, r"client ids \[0\] exist already"),
         ({"classes": 4}, "4 classes of .* to clients with 3 classes"),
         ({"x": torch.zeros(2, 1, 1, 5, 5)}, r"\(1, 5, 5\) to clients with 3 classes of \(1, 2, 2\)"),
         ({"angle": torch.zeros(2)}, "only one side of the join has 'angle'"),
