@@ -194,7 +194,7 @@ def plane(at: Sequence[int] = (0, 1, 25), size: int = 12) -> Figure:
             ax = axes[list(at).index(t)]
             start = State(w[None], torch.zeros_like(everyone))
             method = FedAC(cast(Any, None))
-            halves = method.split(start, fed, w, everyone, update, 2 * size).labels
+            halves = method.divide(start, fed, w, everyone, update, 2 * size).labels
             two_groups(ax, w, optima, update, group, halves)
             theta = cosine_to(update, update.mean(0, keepdim=True)).min()
             ari = clustering(halves, group)["ari"]
