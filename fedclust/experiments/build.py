@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from functools import lru_cache
+from inspect import signature
 from typing import Any
 
 import sklearn.cluster
@@ -16,6 +17,7 @@ from fedclust.training import LocalSGD
 
 Settings = dict[str, Any]
 
+GIVEN = ("model", "train", "shape", "classes", "data", "dataset", "seed")  # no options
 _latest: dict[tuple[str, str, int], Federation] = {}  # at most one
 
 
@@ -49,6 +51,7 @@ def trainer(settings: Settings, model: Model) -> Trainer:
     """LocalSGD, with the privacy that the settings ask for."""
     options = dict(settings["train"])
     private = options.pop("privacy", None)
+    fits(LocalSGD, options, "train")
     if not private:
         return LocalSGD(model, **options)
     kind, guarantee = named(private, privacy, "privacy")
@@ -100,7 +103,19 @@ def named(settings: Settings, module: Any, what: str) -> tuple[Any, Settings]:
     known = catalogue if module is algorithms else sorted(module.__all__)
     if kind not in known:
         raise ValueError(f"{what} {kind!r} is not known: {module.__name__} has {', '.join(known)}")
+    fits(getattr(module, kind), options, f"{what} {kind}")
     return getattr(module, kind), options
+
+
+def fits(kind: Any, options: Settings, what: str) -> None:
+    """An error that lists the options, if one of these is unknown."""
+    parameters = signature(kind).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    known = [name for name in parameters if name not in GIVEN]
+    if unknown := sorted(options.keys() - {*known}):
+        has = f"it has {', '.join(known)}" if known else "it has none"
+        raise ValueError(f"{what} has no option {unknown[0][:60]!r}; {has}")
 
 
 def stretched(lr: float, momentum: float, full: int, steps: int) -> float:

@@ -5,10 +5,10 @@
 
 # %% tags=["parameters"]
 tier = "quick"  # smoke | quick | paper
-seeds = None  # how many, or which; None here and below: what papers/KEY.toml says for the tier
+seeds = None  # how many, or which; None: what papers/KEY.toml says for the tier
 jobs = 2  # worker processes
 backend = "loky"
-rounds = None
+# What has `parameter = true` in papers/KEY.toml may be set here too, or with -p: rounds = 10
 
 # %%
 import pandas as pd

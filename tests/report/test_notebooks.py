@@ -135,17 +135,33 @@ def test_a_paper_from_the_template_runs_repeats_and_refuses(tmp_path, monkeypatc
         made += tmp_path.glob("figures/**/verdicts.json")
         return done, {path: path.read_bytes() for path in made}
 
+    def reused():
+        about = json.loads((tmp_path / "figures" / "smoke" / "toy" / "run.json").read_text())
+        return about["cost"]["reused"]
+
     done, first = run("--jobs", "2")
     assert done.returncode == 0, done.stderr
     check_output(tmp_path, "toy")
     done, again = run("--jobs", "1")
-    assert "6 reused, 0 to run" in done.stderr and again == first
+    assert reused() == 6 and again == first
     shutil.rmtree(tmp_path / ".fedclust")
     done, anew = run("--jobs", "1")
-    assert "0 reused, 6 to run" in done.stderr and anew == first
+    assert reused() == 0 and anew == first
     done, after = run("-p", "rounds", "0")
     assert done.returncode == 1 and "rounds = 0: must be at least 1" in done.stderr
     assert "failed.ipynb" in done.stderr and {k: after[k] for k in first} == first
+    done, after = run("-p", "rounds", "3")  # a parameter by its line in the paper's file alone
+    assert done.returncode == 0, done.stderr
+    assert {k: after[k] for k in first} == first
+    assert list(tmp_path.glob("build/figures/changed-*/smoke/toy/verdicts.json"))
+    assert list(tmp_path.glob("build/executed/changed-*/smoke/toy.ipynb"))
+    for words, message in (
+        (("clients", "5"), "clients is a setting but no parameter: add parameter = true to it"),
+        (("seeds", "0"), "seeds = 0: must be a number from 1"),
+    ):
+        done, after = run("-p", *words)
+        assert done.returncode == 1 and message in done.stderr
+        assert {k: after[k] for k in first} == first
 
 
 def test_tidy_takes_out_what_varies():

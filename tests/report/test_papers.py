@@ -2,6 +2,9 @@
 
 import copy
 import math
+import os
+import subprocess
+import sys
 import tomllib
 from contextlib import suppress
 
@@ -12,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedclust.report import papers
+from tests.test_house import PACKAGE, imported
 
 TOML = """
 key = "toy"
@@ -238,6 +242,32 @@ def test_another_device_is_another_experiment(folder, monkeypatch):
     (folder / "papers" / "toy.toml").write_text(text)
     _, p = papers.start("toy", {"tier": "paper", "device": "cuda"})
     assert (p.epsilon, p.changed) == (10.0, {"device": "cuda"})
+
+
+def test_the_order_of_changed_parameters_follows_no_hash(folder):
+    code = (
+        "import json; from fedclust.report import papers\n"
+        "given = {'mechanism': 'dpsgd', 'epsilon': 2, 'seeds': 2}\n"
+        "print(json.dumps(papers.start('toy', given)[1].changed))"
+    )
+    where = os.environ | {"FEDCLUST_ROOT": str(folder)}
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=where | {"PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in range(4)
+    }
+    assert found == {'{"epsilon": 2.0, "mechanism": "dpsgd"}\n'}
+
+
+@pytest.mark.parametrize("name", ["papers", "plots", "site", "readings", "expressions"])
+def test_pages_need_no_experiments(name):
+    module = PACKAGE / "report" / f"{name}.py"
+    assert not [str(m) for m in imported(module) if m.parts[0] in ("experiments", "algorithms")]
 
 
 def test_rerunning_the_first_cell_ignores_later_variables(folder):
