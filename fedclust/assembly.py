@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedclust.datasets import Dataset
-from fedclust.fast.pixels import normalised
 from fedclust.federation import Federation
 from fedclust.rng import numpy_stream
 
@@ -63,6 +62,7 @@ def assemble(
     """The federation of these lists: normalised images, their labels, and which are real."""
     require(0 <= validation < 1, f"validation={validation}: a share, at least 0 and below 1")
     require(limit is None or limit >= 1, f"limit={limit}: must be at least 1, or None for all")
+    mean, std = (torch.tensor(v).view(-1, 1, 1) for v in (data.mean, data.std))
     rng = numpy_stream(seed, "gather")
     train = [rng.permutation(mine) for mine in train]
     cuts = [round(validation * len(mine)) for mine in train]
@@ -80,7 +80,7 @@ def assemble(
         y, mask = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.bool)
         for i, mine in enumerate(lists):
             at, n = torch.from_numpy(which[mine]), len(mine)
-            normalised(images, at, data.mean, data.std, x[i, :n])
+            torch.div(images[at], 255, out=x[i, :n]).sub_(mean).div_(std)
             x[i, n:], y[i, :n], mask[i, :n] = 0, labels[at], True
         parts |= {"x" + end: x, "y" + end: y, "mask" + end: mask}
     ids, groups = torch.arange(len(group)), torch.from_numpy(group).long()

@@ -1,7 +1,8 @@
 """Models: a model is a row of numbers, an architecture is what turns rows into predictions.
 
-A row holds the parameters first, in the order of the module, and then the float buffers that must travel with them
-(the running statistics of batch norm). So averages, distances and gradients of models are plain matrix arithmetic.
+A row holds the parameters first, in the order of the module, and then the float buffers that must
+travel with them (the running statistics of batch norm). So averages, distances and gradients of
+models are plain matrix arithmetic.
 """
 
 import copy
@@ -12,29 +13,27 @@ from functools import cached_property, lru_cache, partial
 from itertools import accumulate, pairwise
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
+from fedclust import fast
 from fedclust.rng import stream
 
 __all__ = ["cnn", "mlp", "vgg19"]  # what a trial can name
 
-COMPILED = (torch.float32, torch.float64)
-KERNELS = 8  # the largest that fits into a vector
-MANY = 128  # channels from which Winograd's products are worth what comes before and after them
-CHUNK = 512  # samples per forward pass of an evaluation: bounds a convolution's memory, and stays in the cache
+CHUNK = 512  # samples in a forward pass: their activations stay in the cache
 
 
 @dataclass(frozen=True)
 class Model:
-    """An architecture. `build` must be importable (a function or a partial of one) to travel between processes.
+    """An architecture. `build` must be importable (a function or a partial of one) to travel
+    between processes.
 
-    `dense` gives the widths, e.g. (784, 200, 200, 10), if it is a plain ReLU perceptron, with blocks of convolution,
-    2x2 maximum (in "each" of them or the "last": `pool`) and ReLU before it if `blocks` gives their channels, e.g.
-    (3, 6, 16), and `kernel` the side of their kernels: for these there are faster ways than the module. Predictions are
-    made on `device`, wherever rows and images are kept.
+    `dense` gives the widths, e.g. (784, 200, 200, 10), if it is a plain ReLU perceptron, with
+    blocks of convolution, 2x2 maximum (in "each" of them or the "last": `pool`) and ReLU before it
+    if `blocks` gives their channels, e.g. (3, 6, 16), and `kernel` the side of their kernels: for
+    these there are faster ways than the module. Predictions are made on `device`, wherever rows and
+    images are kept.
     """
 
     build: Callable[[], nn.Module] = field(repr=False)
@@ -52,7 +51,10 @@ class Model:
         """(name, shape, start, stop) of every part of the row, parameters before buffers."""
         named = named_values(prototype(self.build))
         stops = list(accumulate(value.numel() for _, value in named))
-        return [(n, tuple(v.shape), stop - v.numel(), stop) for (n, v), stop in zip(named, stops, strict=True)]
+        return [
+            (n, tuple(v.shape), stop - v.numel(), stop)
+            for (n, v), stop in zip(named, stops, strict=True)
+        ]
 
     @cached_property
     def size(self) -> int:
@@ -64,34 +66,32 @@ class Model:
         """How many of them are trainable: the first ones of the row."""
         return sum(p.numel() for p in prototype(self.build).parameters())
 
-    @cached_property
-    def geometry(self) -> tuple[Any, ...]:
-        """What the compiled ways are told: sides of pictures, channels and kernel, if there are blocks, and widths."""
-        if not self.blocks:
-            return (np.array(self.dense),)
-        sides = [self.shape[1:]]
-        for i in range(1, len(self.blocks)):
-            pooled = self.pool == "each" or i == len(self.blocks) - 1
-            sides.append(tuple((side - self.kernel + 1) // (2 if pooled else 1) for side in sides[-1]))
-        return np.array(sides), np.array(self.blocks), self.kernel, np.array(self.dense)
-
     def split(self, rows: Tensor) -> list[Tensor]:
         """Views of the parts, (..., P) -> [(..., *shape)]."""
-        return [rows[..., start:stop].unflatten(-1, shape or (1,)) for _, shape, start, stop in self.layout]
+        return [
+            rows[..., start:stop].unflatten(-1, shape or (1,))
+            for _, shape, start, stop in self.layout
+        ]
 
     def init(self, seed: int, k: int = 0) -> Tensor:
-        """The k-th initial model of a seed. Layers with a weight matrix or kernel as PyTorch draws them, U(-b, b) with
-        b = 1/sqrt(fan in), weight and bias; all else (norms) as its module makes it."""
+        """The k-th initial model of a seed. Layers with a weight matrix or kernel as PyTorch draws
+        them, U(-b, b) with b = 1/sqrt(fan in), weight and bias; all else (norms) as its module
+        makes it."""
         generator, row = stream(seed, "init", k), self.row(prototype(self.build))
         trainable = [part for part in self.layout if part[2] < self.parameters]
-        fan_in = {name.rpartition(".")[0]: math.prod(shape[1:]) for name, shape, *_ in trainable if len(shape) > 1}
+        fan_in = {
+            name.rpartition(".")[0]: math.prod(shape[1:])
+            for name, shape, *_ in trainable
+            if len(shape) > 1
+        }
         for name, _, start, stop in trainable:
             if inputs := fan_in.get(name.rpartition(".")[0]):
                 row[start:stop].uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
         return row
 
     def module(self, row: Tensor) -> nn.Module:
-        """A module of its own that carries a copy of the row's values, on the row's device and in its type."""
+        """A module of its own that carries a copy of the row's values, on the row's device and in
+        its type."""
         net = copy.deepcopy(prototype(self.build)).to(row)
         with torch.no_grad():
             torch._foreach_copy_(values(net), self.split(row))
@@ -101,47 +101,44 @@ class Model:
         """The values of a module, (P,)."""
         return torch.cat([value.detach().flatten() for value in values(module)])
 
-    def compiled(self, rows: Tensor) -> bool:
-        """Whether compiled code predicts with these rows."""
-        return bool(self.dense) and rows.device.type == "cpu" and rows.dtype in COMPILED
-
     def check(self, x: Tensor, y: Tensor | None = None, whose: str = "") -> None:
-        """Images (B, ...) and labels that do not fit are named: compiled code would read past an array."""
+        """Images (B, ...) and labels that do not fit are named: compiled code would read past an
+        array."""
         if x.shape[1:] != self.shape:
-            raise ValueError(f"{whose}images are {tuple(x.shape[1:])}: {self.name!r} takes {self.shape}")
+            raise ValueError(
+                f"{whose}images are {tuple(x.shape[1:])}: {self.name!r} takes {self.shape}"
+            )
         if y is not None and not bool(((y >= 0) & (y < self.classes)).all()):
             raise ValueError(
-                f"{whose}labels are {y.unique().tolist()}: {self.name!r} gives {self.classes} classes, 0 to "
-                f"{self.classes - 1}"
+                f"{whose}labels are {y.unique().tolist()}: {self.name!r} gives {self.classes} classes, "
+                f"0 to {self.classes - 1}"
             )
 
     @torch.no_grad()
     def logits(self, row: Tensor, x: Tensor) -> Tensor:
         """Predictions in evaluation mode, (P,), (B, ...) -> (B, classes)."""
         home, row = row.device, row.to(self.device)
-        if self.compiled(row):
-            from fedclust.fast import convnet, shared
-
-            self.check(x)
-            images, out = x.to(row).flatten(1).contiguous(), row.new_empty(len(x), self.classes)
-            predict = convnet.predict if self.blocks else shared.predict
-            if len(x):
-                predict(row.detach().contiguous().numpy(), *self.geometry, images.numpy(), out.numpy())
-            return out.to(home)
+        if fast.predicts(self, row):
+            return fast.predict(self, row, x).to(home)
         net = self.module(row).eval()
         return torch.cat([net(part.to(row)).to(home) for part in x.split(CHUNK)])
 
 
 @lru_cache(maxsize=8)
 def prototype(build: Callable[[], nn.Module]) -> nn.Module:
-    """One module to read shapes from and to copy; never trained. Building it leaves the global generator as it was."""
+    """One module to read shapes from and to copy; never trained. Building it leaves the global
+    generator as it was."""
     with torch.random.fork_rng(devices=[]):
         return build()
 
 
 def named_values(net: nn.Module) -> list[tuple[str, Tensor]]:
-    """Names and tensors in row order: parameters, then running means and variances, but no batch counters."""
-    return [*net.named_parameters(), *((name, b) for name, b in net.named_buffers() if b.is_floating_point())]
+    """Names and tensors in row order: parameters, then running means and variances, but no batch
+    counters."""
+    return [
+        *net.named_parameters(),
+        *((name, b) for name, b in net.named_buffers() if b.is_floating_point()),
+    ]
 
 
 def values(net: nn.Module) -> list[Tensor]:
@@ -161,7 +158,8 @@ def build_mlp(widths: tuple[int, ...]) -> nn.Module:
 
 
 def layers(model: Model) -> list[tuple[str, str, int]]:
-    """A model as tables print it: "conv 1", "1 -> 32, 3 x 3" and the number of parameters, layer by layer."""
+    """A model as tables print it: "conv 1", "1 -> 32, 3 x 3" and the number of parameters, layer by
+    layer."""
     found: list[tuple[str, str, int]] = []
     convs = 0
     net = [layer for layer in prototype(model.build).modules() if not list(layer.children())]
@@ -173,7 +171,11 @@ def layers(model: Model) -> list[tuple[str, str, int]]:
         elif isinstance(layer, nn.MaxPool2d):
             row = f"max pooling {convs}", f"{layer.kernel_size} x {layer.kernel_size}"
         elif isinstance(layer, nn.Linear):
-            name = "output" if layer is net[-1] else f"hidden {1 + sum(n.startswith('hidden') for n, *_ in found)}"
+            name = (
+                "output"
+                if layer is net[-1]
+                else f"hidden {1 + sum(n.startswith('hidden') for n, *_ in found)}"
+            )
             row = name, str(layer.out_features)
         else:
             continue
@@ -190,13 +192,17 @@ def mlp(shape: tuple[int, ...], classes: int, hidden: tuple[int, ...] = (200,)) 
     """
     check_widths(hidden=hidden, classes=(classes,))
     widths = (math.prod(shape), *hidden, classes)
-    return Model(partial(build_mlp, widths), tuple(shape), classes, widths, name=f"mlp{tuple(hidden)}")
+    return Model(
+        partial(build_mlp, widths), tuple(shape), classes, widths, name=f"mlp{tuple(hidden)}"
+    )
 
 
 class ChannelsLast(nn.Module):
-    """Images with their channels side by side in memory: convolutions and pooling run faster, results are the same.
+    """Images with their channels side by side in memory: convolutions and pooling run faster,
+    results are the same.
 
-    Not so with the hundreds of channels of a whole VGG19: there PyTorch's own layout is faster by an eighth.
+    Not so with the hundreds of channels of a whole VGG19: there PyTorch's own layout is faster by
+    an eighth.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -211,7 +217,12 @@ def convolutional(layers: list[nn.Module], widths: tuple[int, ...]) -> nn.Module
 
 
 def build_cnn(
-    shape: tuple[int, ...], classes: int, channels: tuple[int, ...], kernel: int, pool: str, hidden: tuple[int, ...]
+    shape: tuple[int, ...],
+    classes: int,
+    channels: tuple[int, ...],
+    kernel: int,
+    pool: str,
+    hidden: tuple[int, ...],
 ) -> nn.Module:
     depth, *sides = shape
     layers: list[nn.Module] = [ChannelsLast()]
@@ -219,13 +230,15 @@ def build_cnn(
         layers.append(nn.Conv2d(depth, c, kernel))
         depth, sides = c, [side - kernel + 1 for side in sides]
         if pool == "each" or i == len(channels):
-            layers.append(nn.MaxPool2d(2))  # before ReLU: the same maximum, on a quarter of the numbers
+            layers.append(
+                nn.MaxPool2d(2)
+            )  # before ReLU: the same maximum, on a quarter of the numbers
             sides = [side // 2 for side in sides]
         layers.append(nn.ReLU())
         if min(sides) < 1:
             raise ValueError(
-                f"shape={shape}: nothing is left after convolution {i} of {len(channels)} with kernel={kernel} and "
-                f"pool={pool!r}: use fewer, a smaller kernel or larger images"
+                f"shape={shape}: nothing is left after convolution {i} of {len(channels)} with "
+                f"kernel={kernel} and pool={pool!r}: use fewer, a smaller kernel or larger images"
             )
     return convolutional(layers, (depth * math.prod(sides), *hidden, classes))
 
@@ -234,83 +247,31 @@ def cnn(
     shape: tuple[int, ...], classes: int, channels: tuple[int, ...] = (32, 64), kernel: int = 3, pool: str = "each",
     hidden: tuple[int, ...] = (128,)
 ) -> Model:  # fmt: skip
-    """Convolutions without padding, 2x2 max pooling after "each" or the "last" of them, then a perceptron.
+    """Convolutions without padding, 2x2 max pooling after "each" or the "last" of them, then a
+    perceptron.
 
-    OCFL's on MNIST: (10, 20) k5, 50. CIFAR-10 in all papers: (6, 16) k5, 120-84. DCFL's: (6, 16) k5, 256.
-    Joint's on grey images: (32, 64) k3, pool="last", 128.
+    OCFL's on MNIST: (10, 20) k5, 50. CIFAR-10 in all papers: (6, 16) k5, 120-84. DCFL's: (6, 16)
+    k5, 256. Joint's on grey images: (32, 64) k3, pool="last", 128.
 
     >>> cnn((1, 28, 28), classes=10, channels=(10, 20), kernel=5, hidden=(50,)).size
     21840
     """
     check_widths(channels=channels, kernel=(kernel,), hidden=hidden, classes=(classes,))
     if pool not in ("each", "last"):
-        raise ValueError(f"pool={pool!r}: must be 'each' (after every convolution) or 'last' (once)")
+        raise ValueError(
+            f"pool={pool!r}: must be 'each' (after every convolution) or 'last' (once)"
+        )
     build = partial(build_cnn, tuple(shape), classes, tuple(channels), kernel, pool, tuple(hidden))
     name = f"cnn{tuple(channels)} k{kernel} pool {pool} {tuple(hidden)}"
     model = Model(build, tuple(shape), classes, name=name)
-    if kernel > KERNELS:
-        return model
     flat = next(part for named, part, *_ in model.layout if len(part) == 2)[1]
-    return replace(model, dense=(flat, *hidden, classes), blocks=(shape[0], *channels), kernel=kernel, pool=pool)
-
-
-class Winograd(torch.autograd.Function):
-    """A 3x3 convolution that keeps an even size, x (B, in, H, W) and w (out, in, 3, 3), with 16 multiplications for 2x2
-    places of the output in place of 36 (Winograd's F(2x2, 3x3), as Lavin and Gray 2015 use it).
-
-    For one channel, a tile d (4, 4) of the framed input, of which every second begins, and a kernel g (3, 3),
-
-        y = A [(G g G') * (B d B')] A'      (2, 2)
-
-    which over channels is a product of matrices for each of the 16 entries. Flattened, A d A' is (A kron A) d;
-    backward, each of these linear maps is its transpose.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
-        (G, B, A), (count, n_in, high, wide), n_out = (m.to(x) for m in WINOGRAD), x.shape, len(w)
-        framed = pad(x.permute(0, 2, 3, 1), (0, 0, 1, 1, 1, 1))  # (B, H + 2, W + 2, in)
-        tiles = framed.unfold(1, 4, 2).unfold(2, 4, 2).permute(4, 5, 0, 1, 2, 3)  # (4, 4, B, H/2, W/2, in)
-        d = (B @ tiles.reshape(16, -1)).view(16, -1, n_in)  # (16, tiles, in)
-        g = (G @ w.reshape(-1, 9).T).view(16, n_out, n_in)
-        ctx.save_for_backward(d, g, G, B, A)
-        ctx.shape = x.shape
-        y = (A @ (d @ g.mT).view(16, -1)).view(2, 2, count, high // 2, wide // 2, n_out)
-        return y.permute(2, 3, 0, 4, 1, 5).reshape(count, high, wide, n_out).permute(0, 3, 1, 2)
-
-    @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
-        (d, g, G, B, A), (count, n_in, high, wide), n_out = ctx.saved_tensors, ctx.shape, dy.shape[1]
-        dy = dy.permute(0, 2, 3, 1).reshape(count, high // 2, 2, wide // 2, 2, n_out).permute(2, 4, 0, 1, 3, 5)
-        products = (A.T @ dy.reshape(4, -1)).view(16, -1, n_out)  # (16, tiles, out)
-        dw = ((products.mT @ d).view(16, -1).T @ G).view(n_out, n_in, 3, 3)
-        tiles = (B.T @ (products @ g).view(16, -1)).view(4, 4, count, high // 2, wide // 2, n_in)
-        framed = tiles.new_zeros(count, high + 2, wide + 2, n_in)
-        for i in range(4):
-            for j in range(4):
-                framed[:, i : i + high - 1 : 2, j : j + wide - 1 : 2] += tiles[i, j]
-        return framed[:, 1:-1, 1:-1].permute(0, 3, 1, 2), dw
-
-
-WINOGRAD = [
-    torch.kron(m, m)  # G (16, 9), B (16, 16), A (4, 16)
-    for m in (
-        torch.tensor([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
-        torch.tensor([[1.0, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]]),
-        torch.tensor([[1.0, 1, 1, 0], [0, 1, -1, -1]]),
+    return replace(
+        model,
+        dense=(flat, *hidden, classes),
+        blocks=(shape[0], *channels),
+        kernel=kernel,
+        pool=pool,
     )
-]
-
-
-class Convolution(nn.Conv2d):
-    """3x3 with a frame of zeros. Where `Winograd` takes less time it trains so; predictions, of many images at a time,
-    would need too much memory."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        odd, few = any(side % 2 for side in x.shape[2:]), min(self.weight.shape[:2]) < MANY
-        if odd or few or not self.training or torch.is_autocast_enabled(x.device.type):
-            return super().forward(x)
-        return Winograd.apply(x, self.weight) + self.bias[:, None, None]  # type: ignore[index]
 
 
 def torchvision_vgg() -> Any:
@@ -328,22 +289,30 @@ def torchvision_vgg() -> Any:
 
 def build_vgg19(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
     vgg = torchvision_vgg()
-    features = vgg.make_layers([c if c == "M" else round(c * width) for c in vgg.cfgs["E"]], batch_norm=True)
+    channels = [c if c == "M" else round(c * width) for c in vgg.cfgs["E"]]
+    features = vgg.make_layers(channels, batch_norm=True)
     top, places = round(512 * width), (shape[1] // 32) * (shape[2] // 32)
-    for layer in features:
-        if isinstance(layer, nn.Conv2d):
-            layer.__class__ = Convolution
     layers = list(features) if width >= 1 else [ChannelsLast(), *features]
     return convolutional(layers, (top * places, top, top, classes))
 
 
 def vgg19(shape: tuple[int, ...] = (3, 32, 32), classes: int = 10, width: float = 1.0) -> Model:
-    """VGG19 with batch norm and CAFA's head 512-512-512-classes, no dropout; `width` scales every layer."""
+    """VGG19 with batch norm and CAFA's head 512-512-512-classes, no dropout; `width` scales every
+    layer."""
     if shape[0] != 3 or min(shape[1:]) < 32:
-        raise ValueError(f"shape={shape}: VGG19 needs three colours and at least 32 x 32 pixels, e.g. (3, 32, 32)")
+        raise ValueError(
+            f"shape={shape}: VGG19 needs 3 colours and at least 32 x 32 pixels, e.g. (3, 32, 32)"
+        )
     if round(64 * width) < 1:
-        raise ValueError(f"width={width}: leaves the first layer no channel, use 1/64 or more (published: 1.0)")
-    return Model(partial(build_vgg19, tuple(shape), classes, width), tuple(shape), classes, name=f"vgg19 x{width:g}")
+        raise ValueError(
+            f"width={width}: leaves the first layer no channel, use 1/64 or more (published: 1.0)"
+        )
+    return Model(
+        partial(build_vgg19, tuple(shape), classes, width),
+        tuple(shape),
+        classes,
+        name=f"vgg19 x{width:g}",
+    )
 
 
 def check_widths(**given: tuple[int, ...]) -> None:

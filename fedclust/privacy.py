@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn.functional import unfold
 
 from fedclust.algorithms.base import Trainer
-from fedclust.decision import parameter_gradient, taps
 from fedclust.federation import Federation
+from fedclust.gradients import parameter_gradient, taps
 from fedclust.models import Model
 from fedclust.rng import stream
 from fedclust.training import LocalSGD

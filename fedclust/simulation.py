@@ -1,9 +1,7 @@
 """run(): the round loop around every method."""
 
-import ctypes
 import os
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -119,14 +117,3 @@ def admitted(algorithm: Method, state: State, fed: Federation, seed: int) -> tup
             "down": count, "up": count, "extra": count, "bytes": 2 * count * size, "trained": came,
         }  # fmt: skip
     return algorithm.admit(state, fed, seed), info
-
-
-def keep_freed_memory(large: bool = False) -> None:
-    """Keep the memory that one round frees for the next; blocks of all sizes, if `large`.
-
-    The C library would give it back, and getting its pages again takes a tenth of the time.
-    """
-    options = {-1: 2**31 - 1, -3: 2**25} | ({-4: 0} if large else {})  # mallopt's
-    with suppress(AttributeError, OSError):  # not glibc
-        for option, size in options.items():
-            ctypes.CDLL(None).mallopt(option, size)

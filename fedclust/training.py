@@ -1,8 +1,8 @@
 """Local training: many clients in one call, from rows of received models to rows of trained ones.
 
-`LocalSGD` has two backends that give the same result. *loop* trains any module. *stacked* is for perceptrons and the
-papers' small convolutional networks, whose little matrices leave a processor waiting for Python: it trains them in
-compiled code (`fedclust.fast.perceptron`, `fedclust.fast.convnet`).
+`LocalSGD.loop` trains any module, one client after the other. Perceptrons and small convolutional
+networks leave a processor waiting for Python: where `fast` has a quicker way for exactly what was
+asked, that is taken, with the same result but for rounding.
 """
 
 import math
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
-from fedclust.fast.matmul import fast_matmul
+from fedclust import fast
 from fedclust.federation import Federation
 from fedclust.models import Model, values
 from fedclust.rng import key, stream
@@ -23,17 +23,20 @@ from fedclust.sharing import shared
 
 @dataclass(frozen=True)
 class LocalSGD:
-    """Mini-batch SGD (or Adam) on each client's own samples, `epochs` times over or for a fixed number of `steps`.
+    """Mini-batch SGD (or Adam) on each client's own samples, `epochs` times over or for a fixed
+    number of `steps`.
 
-    The learning rate of round t is lr * decay**t. `prox` is the mu of a term mu/2 |w - received model|^2 in the loss.
-    Momentum and Adam's moments start fresh in every call. `augment="crop_flip"`: random crop after padding by 4 zeros,
-    random flip. `autocast`: bfloat16 arithmetic where PyTorch deems it safe.
+    The learning rate of round t is lr * decay**t. `prox` is the mu of a term mu/2 |w - received
+    model|^2 in the loss. Momentum and Adam's moments start fresh in every call.
+    `augment="crop_flip"`: random crop after padding by 4 zeros, random flip. `autocast`: bfloat16
+    arithmetic where PyTorch deems it safe.
 
     >>> import fedclust as fc
     >>> fed = fc.partition.iid(fc.datasets.load("glyphs", n=100, n_test=20), clients=4)
     >>> model = fc.models.mlp(fed.shape, fed.classes, hidden=(8,))
     >>> received = model.init(0).expand(2, -1)  # (n, P)
-    >>> trained = LocalSGD(model, lr=0.1, batch=10)(received, fed, clients=torch.tensor([0, 3]), seed=0, t=0)
+    >>> train = LocalSGD(model, lr=0.1, batch=10)
+    >>> trained = train(received, fed, clients=torch.tensor([0, 3]), seed=0, t=0)
     >>> trained.shape == received.shape
     True
     """
@@ -57,52 +60,67 @@ class LocalSGD:
         if not self.lr > 0:
             raise ValueError(f"lr={self.lr}: must be positive, e.g. 0.1")
         if not 0 < self.decay <= 1:
-            raise ValueError(f"decay={self.decay}: must be above 0 and at most 1; 1 keeps the learning rate")
-        for name, least in {"epochs": 1, "batch": 1, "steps": 1, "momentum": 0, "weight_decay": 0, "prox": 0}.items():
+            raise ValueError(
+                f"decay={self.decay}: must be above 0 and at most 1; 1 keeps the learning rate"
+            )
+        for name, least in {
+            "epochs": 1,
+            "batch": 1,
+            "steps": 1,
+            "momentum": 0,
+            "weight_decay": 0,
+            "prox": 0,
+        }.items():
             if (given := getattr(self, name)) is not None and given < least:
                 raise ValueError(f"{name}={given}: must be at least {least}")
-        choices = {"optimizer": ("sgd", "adam"), "augment": (None, "crop_flip"), "backend": ("auto", "stacked", "loop")}
+        choices = {
+            "optimizer": ("sgd", "adam"),
+            "augment": (None, "crop_flip"),
+            "backend": ("auto", "stacked", "loop"),
+        }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {allowed}")
         if self.optimizer == "adam" and self.momentum:
-            raise ValueError(f"momentum={self.momentum} with optimizer='adam': Adam has its own moments, leave it at 0")
-        if self.backend == "stacked" and (obstacle := self.not_stackable()):
-            raise ValueError(f"backend='stacked' cannot train {obstacle}: use backend='auto' or 'loop'")
-
-    def not_stackable(self) -> str | None:
-        """What keeps the stacked backend from doing this work."""
-        if not self.model.dense:
-            return f"{self.model.name!r}, which is not a plain perceptron, nor one on blocks of convolution"
-        asked = {"Adam": self.optimizer == "adam", "augment": self.augment, "autocast": self.autocast}
-        return next((f"with {name}" for name, wanted in asked.items() if wanted), None)
+            raise ValueError(
+                f"momentum={self.momentum} with optimizer='adam': Adam has its own moments, leave it at 0"
+            )
+        if self.backend == "stacked" and (obstacle := fast.cannot_train(self)):
+            raise ValueError(
+                f"backend='stacked' cannot train {obstacle}: use backend='auto' or 'loop'"
+            )
 
     @shared
-    def __call__(self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> Tensor:
-        """Received models (n, P) of the clients at these positions (n,) -> trained models (n, P)."""
+    def __call__(
+        self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int
+    ) -> Tensor:
+        """Received models (n, P) of the clients at these positions (n,) -> trained models (n,
+        P)."""
         if theta.shape != (len(clients), self.model.size):
             raise ValueError(
                 f"theta is {tuple(theta.shape)}: {len(clients)} clients of {self.model.name!r} need "
                 f"{(len(clients), self.model.size)}, one row per client"
             )
         if empty := fed.ids[clients][~fed.mask[clients].any(1)].tolist():
-            raise ValueError(f"clients {empty} have no training samples: leave them out or partition differently")
+            raise ValueError(
+                f"clients {empty} have no training samples: leave them out or partition differently"
+            )
         if not len(clients):
             return theta.clone()
         start = theta.to(self.device)
-        out = torch.empty_like(start)
-        if self.backend == "loop" or self.not_stackable() or start.device.type != "cpu":
-            with fast_matmul(start, self.batch * self.model.size):
-                self.loop(start, out, fed, clients, seed, t)
+        if fast.supports(self, start):
+            trained = fast.train(self, start, fed, clients, seed, t)
         else:
-            self.stacked(start, out, fed, clients, seed, t)
-        check_finite(out, fed.ids[clients])
-        return out.to(theta.device)
+            with fast.large_products(start, self.batch * self.model.size):
+                trained = self.loop(start, fed, clients, seed, t)
+        check_finite(trained, fed.ids[clients])
+        return trained.to(theta.device)
 
     def batches(self, fed: Federation, i: int, seed: int, t: int) -> Tensor:
         """Sample positions of each step of client i, (S, B); -1 fills up short batches.
 
-        Every epoch has a stream of its own, so its order does not depend on how many epochs there are.
+        Every epoch has a stream of its own, so its order does not depend on how many epochs there
+        are.
         """
         real, name = np.append(fed.mask[i].cpu().numpy().nonzero()[0], -1), int(fed.ids[i])
         size = len(real) - 1
@@ -111,17 +129,21 @@ class LocalSGD:
         epochs = self.epochs if self.steps is None else math.ceil(self.steps / steps)
         plan = np.full((epochs, steps * width), -1)
         for e in range(epochs):
-            plan[e, :size] = torch.randperm(size, generator=stream(seed, "batches", t, name, e)).numpy()
+            plan[e, :size] = torch.randperm(
+                size, generator=stream(seed, "batches", t, name, e)
+            ).numpy()
         return torch.from_numpy(real[plan.reshape(-1, width)[: self.steps]])  # real[-1] is -1
 
     # What privacy.DPSGD does differently.
 
     def clipping(self, size: int) -> tuple[float, int]:
-        """The norm each sample's gradient is cut to, and what their sum is divided by: 0, their number."""
+        """The norm each sample's gradient is cut to, and what their sum is divided by: 0, their
+        number."""
         return math.inf, 0
 
     def gradient(self, net: nn.Module, x: Tensor, y: Tensor, size: int) -> None:
-        """The same for a module: leave the gradient of a batch in its parameters. The client has `size` samples."""
+        """The same for a module: leave the gradient of a batch in its parameters. The client has
+        `size` samples."""
         with torch.autocast(x.device.type, torch.bfloat16) if self.autocast else nullcontext():
             loss = cross_entropy(net(x), y)
         loss.backward()
@@ -130,62 +152,54 @@ class LocalSGD:
         """Standard deviation of what is added to each gradient of a client with `size` samples."""
         return 0.0
 
-    # ---- loop: any module, one client after the other
-
-    def loop(self, theta: Tensor, out: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> None:
+    def loop(self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> Tensor:
+        """Any module, one client after the other."""
+        out = torch.empty_like(theta)
         lr, net = self.lr * self.decay**t, self.model.module(theta[0]).train()
         for k, i in enumerate(clients.tolist()):
             start, row, weights = self.model.split(theta[k]), values(net), list(net.parameters())
             with torch.no_grad():
                 torch._foreach_copy_(row, start)
-            step, size, noise = self.optim(weights, lr), int(fed.mask[i].sum()), key(seed, "noise", t, int(fed.ids[i]))
+            step, size, noise = (
+                self.optim(weights, lr),
+                int(fed.mask[i].sum()),
+                key(seed, "noise", t, int(fed.ids[i])),
+            )
             scale = self.noise(size)
             x, y = fed.x[i].to(theta), fed.y[i].to(theta.device)
             crops = stream(seed, "augment", t, int(fed.ids[i]))
             for s, batch in enumerate(self.batches(fed, i, seed, t)):
                 chosen = batch[batch >= 0].to(theta.device)
                 images = x.index_select(0, chosen)
-                self.gradient(net, crop_flip(images, crops) if self.augment else images, y[chosen], size)
+                self.gradient(
+                    net, crop_flip(images, crops) if self.augment else images, y[chosen], size
+                )
                 if self.prox:
-                    add(weights, [(w.detach() - w0) * self.prox for w, w0 in zip(weights, start, strict=False)])
+                    add(
+                        weights,
+                        [
+                            (w.detach() - w0) * self.prox
+                            for w, w0 in zip(weights, start, strict=False)
+                        ],
+                    )
                 if scale:
-                    from fedclust.fast.normal import normal
-
-                    e = normal(self.model.size, noise, s * self.model.size).to(theta)
+                    e = fast.noise(self.model.size, noise, s * self.model.size).to(theta)
                     add(weights, self.model.split(e * scale))
                 step.step()
                 step.zero_grad()
             with torch.no_grad():
                 torch._foreach_copy_(self.model.split(out[k]), row)
+        return out
 
     def optim(self, weights: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
         if self.optimizer == "adam":
             return torch.optim.Adam(weights, lr, weight_decay=self.weight_decay, fused=True)
-        fused = self.momentum > 0  # one pass over memory instead of three; without momentum there is only one
-        return torch.optim.SGD(weights, lr, self.momentum, weight_decay=self.weight_decay, fused=fused)
-
-    # ---- stacked: small networks, in compiled code
-
-    def stacked(self, theta: Tensor, out: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> None:
-        """One client after the other on each of PyTorch's threads."""
-        from fedclust.fast import convnet, perceptron
-        from fedclust.fast.compiled import on_threads
-
-        model, how = self.model, (self.lr * self.decay**t, *map(float, (self.momentum, self.weight_decay, self.prox)))
-        work, rows = convnet.train if model.blocks else perceptron.train, out.copy_(theta).numpy()
-        x, y = fed.x.flatten(2).to(theta).contiguous().numpy(), fed.y.contiguous().numpy()  # no copies, as a rule
-        least, most = fed.y.aminmax()
-        fits = fed.shape == model.shape and least >= 0 and most < model.classes
-
-        def one(row: np.ndarray, i: int, name: int, size: int) -> None:
-            if not fits:  # padding may be what does not
-                model.check(fed.x[i], fed.y[i][fed.mask[i]], f"client {name}: ")
-            plan, scale = self.batches(fed, i, seed, t).numpy(), self.noise(size)
-            noise = np.uint64(key(seed, "noise", t, name) if scale else 0)
-            work(row, *model.geometry, x[i], y[i], plan, *how, *self.clipping(size), noise, scale)
-
-        each = rows, clients.tolist(), fed.ids[clients].tolist(), fed.mask[clients].sum(1).tolist()
-        on_threads(one, *each)
+        fused = (
+            self.momentum > 0
+        )  # one pass over memory instead of three; without momentum there is only one
+        return torch.optim.SGD(
+            weights, lr, self.momentum, weight_decay=self.weight_decay, fused=fused
+        )
 
 
 def check_finite(rows: Tensor, ids: Tensor) -> None:
@@ -206,11 +220,14 @@ def add(weights: list[nn.Parameter], extra: list[Tensor]) -> None:
 
 
 def crop_flip(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Random crops after padding by 4, each flipped left to right with probability 1/2, (B, c, h, w)."""
+    """Random crops after padding by 4, each flipped left to right with probability 1/2, (B, c, h,
+    w)."""
     n, _, height, width = x.shape
     top, left = torch.randint(0, 9, (2, n, 1), generator=generator)
     flip = torch.rand(n, 1, generator=generator) < 0.5
     rows = top + torch.arange(height)  # (B, h)
-    columns = left + torch.where(flip, torch.arange(width - 1, -1, -1), torch.arange(width))  # (B, w)
+    columns = left + torch.where(
+        flip, torch.arange(width - 1, -1, -1), torch.arange(width)
+    )  # (B, w)
     padded = pad(x, (4, 4, 4, 4)).movedim(1, -1)  # (B, h + 8, w + 8, c)
     return padded[torch.arange(n)[:, None, None], rows[:, :, None], columns[:, None]].movedim(-1, 1)

@@ -71,7 +71,7 @@ few, pair, named = p.seeds[: p.side_seeds], (0.0, p.named_lambda), f"lambda {p.n
 # Nothing of size devices x models x parameters is ever built. For a dense layer with inputs $a$ and deltas $\delta$,
 # $|\delta^\top a|^2 = \sum (a a^\top) \odot (\delta \delta^\top)$ needs no gradient, and what $\langle \delta^\top a, V
 # \rangle$ can be at most is soon seen, because $V$, a mean of gradients, lies almost within a few directions. Only
-# where that does not decide is it worked out (`fedclust/decision.py`, `fedclust/fast/shared.py`).
+# where that does not decide is it worked out (`fedclust/fast/choice.py`).
 #
 # The score of a clustering is its *purity*: the share of devices that belong to the largest true group of their
 # cluster, $P = \frac{1}{M} \sum_k \max_j |\mathcal M_j^* \cap \mathcal M_k|$. It has a trap: if two true clusters

@@ -22,11 +22,16 @@ SIZES = (13, 1, 8, 30)
 def clients(sizes=SIZES, shape=(1, 4, 4), classes=3, dtype=torch.float64):
     draw = torch.Generator().manual_seed(7)
     data = [
-        (torch.randn(n, *shape, generator=draw, dtype=dtype), torch.randint(classes, (n,), generator=draw))
+        (
+            torch.randn(n, *shape, generator=draw, dtype=dtype),
+            torch.randint(classes, (n,), generator=draw),
+        )
         for n in sizes
     ]
     n = len(sizes)
-    return Federation.stack({"train": data, "test": data}, group=torch.zeros(n, dtype=torch.long), classes=classes)
+    return Federation.stack(
+        {"train": data, "test": data}, group=torch.zeros(n, dtype=torch.long), classes=classes
+    )
 
 
 def starts(model, n, dtype=torch.float64):
@@ -41,10 +46,14 @@ def plain(trainer, row, fed, i, seed=0, t=0):
     if trainer.optimizer == "adam":
         step = torch.optim.Adam(net.parameters(), lr, weight_decay=trainer.weight_decay)
     else:
-        step = torch.optim.SGD(net.parameters(), lr, trainer.momentum, weight_decay=trainer.weight_decay)
+        step = torch.optim.SGD(
+            net.parameters(), lr, trainer.momentum, weight_decay=trainer.weight_decay
+        )
     for batch in trainer.batches(fed, i, seed, t):
         batch = batch[batch >= 0]
-        distance = sum((w - w0).square().sum() for w, w0 in zip(net.parameters(), received, strict=True))
+        distance = sum(
+            (w - w0).square().sum() for w, w0 in zip(net.parameters(), received, strict=True)
+        )
         loss = cross_entropy(net(fed.x[i][batch]), fed.y[i][batch]) + trainer.prox / 2 * distance
         step.zero_grad()
         loss.backward()
@@ -79,7 +88,9 @@ OPTIONS = {
 def test_backends_equal_a_plain_loop(options, kind):
     model, shape = (CNN, (1, 8, 8)) if kind == "cnn" else (MLP, (1, 4, 4))
     fed, chosen = clients(shape=shape), torch.tensor([3, 1, 0])
-    trainer = LocalSGD(model, lr=0.1, epochs=2, batch=5, backend="loop" if kind == "cnn" else kind, **options)
+    trainer = LocalSGD(
+        model, lr=0.1, epochs=2, batch=5, backend="loop" if kind == "cnn" else kind, **options
+    )
     theta = starts(model, 3)
     out = trainer(theta, fed, chosen, 0, 2)
     for row, start, i in zip(out, theta, chosen.tolist(), strict=True):
@@ -102,7 +113,9 @@ def test_adam_equals_torchs(options):
 @settings(deadline=None, max_examples=25)
 def test_stacked_is_loop(sizes, batch, epochs, momentum, prox):
     fed, n = clients(sizes), len(sizes)
-    stacked = LocalSGD(MLP, lr=0.1, epochs=epochs, batch=batch, momentum=momentum, prox=prox, backend="stacked")
+    stacked = LocalSGD(
+        MLP, lr=0.1, epochs=epochs, batch=batch, momentum=momentum, prox=prox, backend="stacked"
+    )
     a = stacked(starts(MLP, n), fed, torch.arange(n), 0, 0)
     b = replace(stacked, backend="loop")(starts(MLP, n), fed, torch.arange(n), 0, 0)
     torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
@@ -113,14 +126,20 @@ def test_stacked_is_loop_in_single_precision():
     fed = clients((40,) * 10, (1, 28, 28), 10, torch.float32)
     trainer = LocalSGD(model, lr=0.05, batch=10, steps=4)
     theta = starts(model, 10, torch.float32)
-    a, b = (replace(trainer, backend=backend)(theta, fed, torch.arange(10), 0, 0) for backend in ("stacked", "loop"))
+    a, b = (
+        replace(trainer, backend=backend)(theta, fed, torch.arange(10), 0, 0)
+        for backend in ("stacked", "loop")
+    )
     assert (a - b).abs().max() < 1e-5
     assert (a - theta).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("backend", ["stacked", "loop"])
 def test_fellow_clients_do_not_matter(backend):
-    fed, trainer = clients(), LocalSGD(MLP, lr=0.1, batch=4, epochs=2, momentum=0.5, backend=backend)
+    fed, trainer = (
+        clients(),
+        LocalSGD(MLP, lr=0.1, batch=4, epochs=2, momentum=0.5, backend=backend),
+    )
     theta = starts(MLP, 4)
     together = trainer(theta, fed, torch.arange(4), 0, 0)
     for i in range(4):
@@ -147,7 +166,9 @@ def test_threads_change_nothing():
 
 def test_padding_is_never_seen():
     fed = clients()
-    poisoned = replace(fed, x=torch.where(fed.mask[..., None, None, None], fed.x, torch.nan), y=fed.y.clone())
+    poisoned = replace(
+        fed, x=torch.where(fed.mask[..., None, None, None], fed.x, torch.nan), y=fed.y.clone()
+    )
     for backend in ("stacked", "loop"):
         trainer = LocalSGD(MLP, lr=0.1, batch=5, backend=backend)
         a, b = (trainer(starts(MLP, 4), f, torch.arange(4), 0, 0) for f in (fed, poisoned))
@@ -181,7 +202,10 @@ def test_samples_may_lie_anywhere_under_the_mask():
 
 
 def test_learning_rate_decays_by_round():
-    fed, trainer = clients((6,)), LocalSGD(MLP, lr=0.2, batch=6, decay=0.5)  # one batch: the order does not matter
+    fed, trainer = (
+        clients((6,)),
+        LocalSGD(MLP, lr=0.2, batch=6, decay=0.5),
+    )  # one batch: the order does not matter
     theta = starts(MLP, 1)
     steps = [trainer(theta, fed, torch.tensor([0]), 0, t) - theta for t in (0, 1, 3)]
     torch.testing.assert_close(steps[0], 2 * steps[1])
@@ -191,7 +215,10 @@ def test_learning_rate_decays_by_round():
 def test_prox_holds_a_client_back():
     fed, theta = clients((30,)), starts(MLP, 1)
     moved = [
-        (LocalSGD(MLP, lr=0.1, batch=5, epochs=5, prox=mu)(theta, fed, torch.tensor([0]), 0, 0) - theta).norm()
+        (
+            LocalSGD(MLP, lr=0.1, batch=5, epochs=5, prox=mu)(theta, fed, torch.tensor([0]), 0, 0)
+            - theta
+        ).norm()
         for mu in (0, 0.5, 5)
     ]
     assert moved[0] > moved[1] > moved[2] > 0
@@ -200,7 +227,9 @@ def test_prox_holds_a_client_back():
 def test_batch_norm_statistics_are_trained_with_the_row():
     model = vgg19(width=1 / 32)
     fed = clients((6, 5), (3, 32, 32), 10, torch.float32)
-    out = LocalSGD(model, lr=0.01, batch=4)(starts(model, 2, torch.float32), fed, torch.tensor([0, 1]), 0, 0)
+    out = LocalSGD(model, lr=0.01, batch=4)(
+        starts(model, 2, torch.float32), fed, torch.tensor([0, 1]), 0, 0
+    )
     buffers = out[:, model.parameters :]
     assert not torch.equal(buffers[0], buffers[1])
     net = model.module(model.init(0)).train()
@@ -258,7 +287,8 @@ def test_autocast_is_close():
     fed = clients((20,), (3, 16, 16), 5, torch.float32)
     theta = starts(model, 1, torch.float32)
     full, half = (
-        LocalSGD(model, lr=0.1, batch=5, autocast=a)(theta, fed, torch.tensor([0]), 0, 0) for a in (False, True)
+        LocalSGD(model, lr=0.1, batch=5, autocast=a)(theta, fed, torch.tensor([0]), 0, 0)
+        for a in (False, True)
     )
     assert half.dtype == torch.float32
     assert 0 < (full - half).norm() < 0.2 * (full - theta).norm()
@@ -269,7 +299,9 @@ def test_fast_products_are_single_precision_and_the_setting_is_restored():
     a, b = torch.randn(6, 64, 784), torch.randn(6, 784, 256)
     with pytest.raises(KeyError), matmul.fast_matmul(like, 10**9):
         assert matmul.SETTING.fp32_precision == ("bf16" if matmul.is_single_precision() else before)
-        assert ((a @ b) - (a.double() @ b.double())).norm() < 1e-5 * (a.double() @ b.double()).norm()
+        assert ((a @ b) - (a.double() @ b.double())).norm() < 1e-5 * (
+            a.double() @ b.double()
+        ).norm()
         raise KeyError
     assert matmul.SETTING.fp32_precision == before
     for tensor, products in ((like, 10), (like.double(), 10**9)):
@@ -313,9 +345,9 @@ def test_nothing_else_changes(model):
         ({"steps": 0}, "steps=0"), ({"momentum": -0.1}, "momentum=-0.1"), ({"prox": -1}, "prox=-1"),
         ({"decay": 1.5}, "decay=1.5"), ({"optimizer": "lion"}, "'lion'"), ({"backend": "fast"}, "'fast'"),
         ({"augment": "mixup"}, "'mixup'"), ({"optimizer": "adam", "momentum": 0.9}, "momentum=0.9"),
-        ({"backend": "stacked", "model": CNN}, "not a plain perceptron"),
-        ({"backend": "stacked", "optimizer": "adam"}, "with Adam"),
-        ({"backend": "stacked", "augment": "crop_flip"}, "with augment"),
+        ({"backend": "stacked", "model": CNN}, "no perceptron"),
+        ({"backend": "stacked", "optimizer": "adam"}, "with optimizer='adam'"),
+        ({"backend": "stacked", "augment": "crop_flip"}, "with augment='crop_flip'"),
     ],
 )  # fmt: skip
 def test_errors_name_the_value(wrong, named):

@@ -1,35 +1,53 @@
 """Joint and IFCA: every device gets all K models and picks its cluster itself, in every round.
 
-Lin, Chen, Yang, Wu, Liu: A Joint Gradient and Loss Based Clustered Federated Learning Design. arXiv 2311.13665.
-IFCA: Ghosh, Chung, Yin, Ramchandran: An Efficient Framework for Clustered Federated Learning. NeurIPS 2020.
+Lin, Chen, Yang, Wu, Liu: A Joint Gradient and Loss Based Clustered Federated Learning Design.
+arXiv 2311.13665.
+IFCA: Ghosh, Chung, Yin, Ramchandran: An Efficient Framework for Clustered Federated Learning.
+NeurIPS 2020.
 
-`info`: `train_loss`, the mean loss of the picked models on the round's mini-batches; `empty`, the clusters that nobody
-picked (before the rescue). K models go down to each device, one comes up.
+`info`: `train_loss`, the mean loss of the picked models on the round's mini-batches; `empty`, the
+clusters that nobody picked (before the rescue). K models go down to each device, one comes up.
 
-Deviations: (1) `sign="descent"`: dw is a descent step, so Eq. 3 as printed rewards gradients that oppose it; the
-default compares -grad with dw, "printed" the gradient itself; (2) `loss="mean"`: the sum of Eq. 1 would swamp lambda;
-as an option it enters Eqs. 3 and 4, never the step of Eq. 5; (3) without a last update (t = 0) the loss alone decides;
-(4) `inits="independent"`: K independent models, "perturbed": one model and K - 1 noisy copies; (5) newcomers pick like
-all others in the next step, so nothing is done to admit them.
+Deviations: (1) `sign="descent"`: dw is a descent step, so Eq. 3 as printed rewards gradients that
+oppose it; the default compares -grad with dw, "printed" the gradient itself; (2) `loss="mean"`: the
+sum of Eq. 1 would swamp lambda; as an option it enters Eqs. 3 and 4, never the step of Eq. 5; (3)
+without a last update (t = 0) the loss alone decides; (4) `inits="independent"`: K independent
+models, "perturbed": one model and K - 1 noisy copies; (5) newcomers pick like all others in the
+next step, so nothing is done to admit them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
 
+from fedclust import fast
 from fedclust.algorithms.base import Info, Method, State, cost
-from fedclust.decision import chosen_step, decisions, room
 from fedclust.federation import Federation
+from fedclust.gradients import Batch, by_client
 from fedclust.rng import key, stream
 from fedclust.training import LocalSGD, check_finite
 
 NOISE = 0.1  # of a perturbed copy, in standard deviations of the model's numbers
 
 
+class Seen(NamedTuple):
+    """What the devices see of the models."""
+
+    loss: Tensor  # (N, K)  mean over the device's mini-batch
+    dot: Tensor  # (N, K)  <gradient, the model's last update>
+    norm: Tensor  # (N, K)  |gradient|
+    update: Callable[[Tensor, float], Tensor]  # clusters (N,), learning rate -> models (K, P)
+
+
 @dataclass(frozen=True)
 class Joint(Method):
-    """Lin et al. 2023, Algorithm 1: a device picks argmax lambda * similarity - (1 - lambda) * loss."""
+    """Lin et al. 2023, Algorithm 1: a device picks argmax lambda * similarity - (1 - lambda) *
+    loss."""
 
     train: LocalSGD  # one step of its lr on one batch of its size
     k: int = 4
@@ -50,8 +68,14 @@ class Joint(Method):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {allowed}")
         if not 0 <= self.lam <= 1 or self.k < 1:
-            raise ValueError(f"lam={self.lam}, k={self.k}: lambda must be in [0, 1] (0 is IFCA), k at least 1")
-        more = [name for name in ("momentum", "weight_decay", "prox", "augment") if getattr(self.train, name, name)]
+            raise ValueError(
+                f"lam={self.lam}, k={self.k}: lambda must be in [0, 1] (0 is IFCA), k at least 1"
+            )
+        more = [
+            name
+            for name in ("momentum", "weight_decay", "prox", "augment")
+            if getattr(self.train, name, name)
+        ]
         if more or self.train.optimizer != "sgd":
             raise ValueError(
                 f"train={self.train}: devices take one plain step (Eq. 5), use LocalSGD(model, lr, batch=...)"
@@ -63,61 +87,78 @@ class Joint(Method):
         if self.inits == "independent":
             others = [self.train.model.init(seed, k).to(theta) for k in range(1, self.k)]
         else:
-            noise = [torch.randn(len(theta), generator=stream(seed, "perturb", k)) for k in range(1, self.k)]
+            noise = [
+                torch.randn(len(theta), generator=stream(seed, "perturb", k))
+                for k in range(1, self.k)
+            ]
             others = [theta + NOISE * theta.std() * e.to(theta) for e in noise]
         return State(torch.stack([theta, *others]), torch.zeros(len(fed), dtype=torch.long))
 
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
         w, before = state.models, state.memory.get("previous")  # l.3
-        x, y, mask = self.batch(fed, seed, t)
         dw = None if before is None or self.lam == 0 else w - before  # Eq. 2  (K, P)
-        count = mask.sum(1, keepdim=True)
-        reach, passes = (self.margin(count), self.toward), room(self.train.model, w, y)
-        loss, dot, norm = decisions(self.train.model, w, dw, x, y, mask, *reach, passes)  # l.6-7  (N, K) each
-        check_finite(loss, fed.ids)
-        labels = self.score(loss, dot, norm, dw, count).argmax(1)  # l.10, Eq. 4  (N, K) -> (N,)
+        batch = self.batch(fed, seed, t)
+        seen = fast.choose(self, w, dw, batch) if fast.chooses(self, w) else self.look(w, dw, batch)
+        check_finite(seen.loss, fed.ids)
+        labels = self.score(seen, dw, batch[2].sum(1, keepdim=True)).argmax(1)  # l.10, Eq. 4  (N,)
         empty = self.k - len(labels.unique())
         if empty and self.rescue:  # Sec. II-C
             lots = torch.tensor([key(seed, "rescue", t, i) for i in fed.ids.tolist()])
             labels = labels.index_copy(0, lots.argsort()[: self.k], torch.arange(self.k))
-        lr = self.train.lr * self.train.decay**t
-        models = chosen_step(self.train.model, w, labels, x, y, mask, lr, passes)  # l.11, l.14
-        picked = float(loss.gather(1, labels[:, None]).mean())
-        info = cost(state, torch.arange(len(fed)), down=self.k * len(fed)) | {"train_loss": picked, "empty": empty}
-        return State(models, labels, {"previous": w}), info
+        models = seen.update(labels, self.train.lr * self.train.decay**t)  # l.11, l.14
+        picked = float(seen.loss.gather(1, labels[:, None]).mean())
+        info = cost(state, torch.arange(len(fed)), down=self.k * len(fed))
+        return State(models, labels, {"previous": w}), info | {"train_loss": picked, "empty": empty}
 
-    def batch(self, fed: Federation, seed: int, t: int) -> tuple[Tensor, Tensor, Tensor]:
-        """One mini-batch of every device, the one `train` would begin with: (N, B, ...), (N, B), (N, B)."""
+    def batch(self, fed: Federation, seed: int, t: int) -> Batch:
+        """One mini-batch of every device: the one that `train` would begin with."""
         plans = [self.train.batches(fed, i, seed, t)[0] for i in range(len(fed))]
-        where = torch.nn.utils.rnn.pad_sequence(plans, batch_first=True, padding_value=-1).to(fed.x.device)  # (N, B)
+        where = pad_sequence(plans, batch_first=True, padding_value=-1).to(fed.x.device)  # (N, B)
         rows = torch.arange(len(fed))[:, None]
         return fed.x[rows, where], fed.y[rows, where], where >= 0
 
-    def score(self, loss: Tensor, dot: Tensor, norm: Tensor, dw: Tensor | None, count: Tensor) -> Tensor:
-        """lambda * S + (1 - lambda) * (-L), all (N, K) from <grad, dw>, |grad| and the loss."""
-        scale = count if self.loss == "sum" else 1  # Eq. 1
+    def look(self, w: Tensor, dw: Tensor | None, batch: Batch) -> Seen:
+        """Losses and gradients of all devices under all models, and the step that follows."""
+        nobody = [None] * self.k
+        each = [  # l.5-7, Eq. 1
+            by_client(self.train.model, row, direction, batch)
+            for row, direction in zip(w, nobody if dw is None else dw, strict=True)
+        ]
+        loss, dot, norm = (torch.stack(columns, 1) for columns in zip(*each, strict=True))  # (N, K)
+        return Seen(loss, dot, norm, lambda labels, lr: self.update(w, batch, labels, lr))
+
+    def score(self, seen: Seen, dw: Tensor | None, count: Tensor) -> Tensor:
+        """lambda * S + (1 - lambda) * (-L), (N, K); `count` (N, 1) are the devices' samples."""
+        scale = count if self.loss == "sum" else 1
+        loss = scale * seen.loss  # Eq. 1
         if dw is None:
-            return -loss * scale
-        dot, norm, length = self.toward * scale * dot, scale * norm, dw.norm(dim=1)  # (N, K), (N, K), (K,)
+            return -loss
+        toward = -1 if self.sign == "descent" else 1
+        dot, norm, length = toward * scale * seen.dot, scale * seen.norm, dw.norm(dim=1)
         if self.similarity == "cosine":
             similar = dot / (norm * length).clamp_min(1e-30)  # l.8, Eq. 3
         else:
-            similar = -(norm**2 + length**2 - 2 * dot).clamp_min(0).sqrt()
-        return self.lam * similar - (1 - self.lam) * loss * scale
+            similar = -(norm**2 + length**2 - 2 * dot).clamp_min(0).sqrt()  # -|gradient - dw|
+        return self.lam * similar - (1 - self.lam) * loss
 
-    @property
-    def toward(self) -> int:
-        """Which way along a model's last step a gradient should point."""
-        return -1 if self.sign == "descent" else 1
+    def update(self, w: Tensor, batch: Batch, labels: Tensor, lr: float) -> Tensor:
+        """The mean over each cluster's devices of their models after one step; others stay.
 
-    def margin(self, count: Tensor) -> Tensor:
-        """How much more mean loss than the least no cosine can outweigh, (N, 1): 2 lambda / (1 - lambda), and a little.
-
-        Cosines differ by at most 2. A model beyond it is never picked, so its gradient need not be looked at.
+        All devices of a cluster start from one model, so that is one step along the mean of their
+        gradients.
         """
-        if self.similarity != "cosine" or self.lam == 1:
-            return torch.full_like(count, torch.inf, dtype=torch.float)
-        return 2.001 * self.lam / (1 - self.lam) / (count if self.loss == "sum" else torch.ones_like(count)) + 1e-4
+        (x, y, mask), model, new = batch, self.train.model, w.clone()
+        for k in labels.unique().tolist():
+            members = (labels == k).nonzero()[:, 0]  # Eq. 6
+            net = model.module(w[k]).eval()
+            for i in members.tolist():
+                loss = cross_entropy(net(x[i][mask[i]].to(w)), y[i][mask[i]])
+                (loss / len(members)).backward()
+            with torch.no_grad():
+                for weight in net.parameters():
+                    weight -= lr * weight.grad if weight.grad is not None else 0  # Eq. 5, Eq. 7
+            new[k] = model.row(net)
+        return new
 
     def trains_newcomers(self, state: State) -> bool:
         return False

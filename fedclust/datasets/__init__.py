@@ -67,14 +67,22 @@ class Dataset:
         """Smaller images, each pixel the mean of `by` times `by`: for reduced runs."""
         if by < 1 or any(side % by for side in self.shape[1:]):
             raise ValueError(f"by={by}: must divide the sides of images of {self.shape}, e.g. 2")
-        from fedclust.fast import pixels  # here, because importing Numba takes seconds
-
-        return replace(self, x=pixels.shrunk(self.x, by), x_test=pixels.shrunk(self.x_test, by))
+        return replace(self, x=shrunk(self.x, by), x_test=shrunk(self.x_test, by))
 
     def pooled(self) -> "Dataset":
         """Both halves in one, for settings that divide each client's images themselves."""
         x, y = torch.cat([self.x, self.x_test]), torch.cat([self.y, self.y_test])
         return replace(self, x=x, y=y, x_test=x[:0], y_test=y[:0])
+
+
+def shrunk(images: Tensor, by: int) -> Tensor:
+    """Each pixel the mean of `by` times `by`: (n, c, h, w) -> (n, c, h / by, w / by).
+
+    >>> shrunk(torch.tensor([[0, 1, 8, 8], [2, 4, 8, 9]], dtype=torch.uint8).view(1, 1, 2, 4), 2)
+    tensor([[[[2, 8]]]], dtype=torch.uint8)
+    """
+    squares = images.unflatten(3, (-1, by)).unflatten(2, (-1, by))  # (n, c, h / by, by, w / by, by)
+    return squares.sum((3, 5), dtype=torch.float32).div_(by**2).round_().byte()
 
 
 def load(

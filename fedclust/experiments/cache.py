@@ -19,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedclust import algorithms
+from fedclust import algorithms, fast
 from fedclust.experiments import build, tasks
 from fedclust.experiments.trial import Trial
 from fedclust.paths import digest, write
@@ -138,13 +138,8 @@ def code(trial: Trial) -> dict[str, frozenset[str] | None]:
 
 def accelerators(trial: Trial) -> set[str]:
     """The files of `fast` that the trial's path enters."""
-    kind = trial.settings.get("model", {}).get("kind", "")
-    entered = {"matmul", "pixels", *{"mlp": ["perceptron"], "cnn": ["convnet"]}.get(kind, [])}
-    if trial.settings.get("method", {}).get("kind") in ("Joint", "IFCA"):
-        entered |= {"shared", "sparse"}
-    if trial.settings.get("train", {}).get("privacy"):
-        entered.add("normal")
-    return {name for file in entered for name in imports(f"fedclust.fast.{file}", modules("fast"))}
+    kinds = (trial.settings.get(part, {}).get("kind", "") for part in ("model", "method"))
+    return {f"fedclust.{module}" for module in fast.files(*kinds)}
 
 
 @cache

@@ -24,8 +24,8 @@ from fedclust.experiments.cache import Place, read_facts
 from fedclust.experiments.progress import Note, Progress
 from fedclust.experiments.together import families, in_turns
 from fedclust.experiments.trial import Trial
+from fedclust.fast import keep_freed_memory
 from fedclust.paths import root
-from fedclust.simulation import keep_freed_memory
 
 KEEP = 8 * 2**30  # bytes a worker may grow by before loky replaces it: it keeps its federation
 CALM = 100_000  # new objects before the garbage collector looks through them; imports make 300,000

@@ -1,33 +1,30 @@
-"""How the compiled parts are compiled. What Numba has made it keeps beside the file until something in this folder
-changes: by itself it would look at the function's own file only, and go on with old copies of what that calls."""
+"""How the compiled parts are compiled. What Numba has made it keeps beside the file until something
+in this folder changes."""
 
-import hashlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numba
 import torch
-from numba.core.cpu import CPUContext
 
-# New arrays begin with a line of the cache, so that no vector lies across two: products take a tenth less time than
-# with Numba's own 32 bytes.
-CPUContext.get_preferred_array_alignment = lambda context, kind: 64  # type: ignore[method-assign]
+from fedclust.fast import tuning
 
-HERE = Path(__file__).parent
-STAMP = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(HERE.glob("*.py")))).hexdigest()
+tuning.align_arrays()
+STAMP = tuning.stamp()
 SUMS = frozenset({"reassoc", "contract", "nsz"})  # liberties with sums, none with infinities
 
 
 def compiled(function: Callable | None = None, fastmath: frozenset[str] = SUMS) -> Any:
     if function is None:
         return lambda function: compiled(function, fastmath)
-    keep = os.access(HERE, os.W_OK)
-    made: Any = numba.njit(function, nogil=True, error_model="numpy", fastmath=set(fastmath), cache=keep)
+    keep = os.access(tuning.HERE, os.W_OK)
+    made: Any = numba.njit(
+        function, nogil=True, error_model="numpy", fastmath=set(fastmath), cache=keep
+    )
     if keep:
-        made._cache._cache_file._source_stamp = STAMP
+        tuning.keep_compiled(made, STAMP)
     return made
 
 

@@ -1,24 +1,27 @@
-"""Small convolutional networks in compiled code: blocks of convolution, 2x2 maximum (or none) and ReLU, a perceptron.
+"""Small convolutional networks in compiled code: blocks of convolution, 2x2 maximum (or none) and
+ReLU, a perceptron.
 
-A general library wants many channels to fill its vectors with; a picture has one or three. Here the vectors run along
-the picture. With pictures of width W as rows of numbers, the place p of an output is p + i W + j for a kernel's entry
-(i, j). (Places at the right edge mix two lines; they are computed and not used.) A picture, read from c H W + i W + j
-on, is one row of a matrix with a row for every entry (c, i, j) of the kernel, which nobody needs to write down:
-`add_product` takes the offsets in its place. With a block's inputs X and its outputs Z before the maximum:
+A general library wants many channels to fill its vectors with; a picture has one or three. Here the
+vectors run along the picture. With pictures of width W as rows of numbers, the place p of an output
+is p + i W + j for a kernel's entry (i, j). (Places at the right edge mix two lines; they are
+computed and not used.) A picture, read from c H W + i W + j on, is one row of a matrix with a row
+for every entry (c, i, j) of the kernel, which nobody needs to write down: `add_product` takes the
+offsets in its place. With a block's inputs X and its outputs Z before the maximum:
 
     Z[o, p] += sum_cij w[o, cij] X[p + offset(cij)]                          forward
 
-Backwards, only the places p count where a maximum was and ReLU let it pass: one in four at most. For each, with
-delta = dL/dZ[o, p],
+Backwards, only the places p count where a maximum was and ReLU let it pass: one in four at most.
+For each, with delta = dL/dZ[o, p],
 
     dw[o, cij] += delta X[p + offset(cij)],   dX[p + offset(cij)] += delta w[o, cij]
 
-vector by vector. dX and the w that is added to it have the channels side by side, (place, c), and so have dw and the X
-that is added to it, an output's dw staying in registers while all its places pass: no two vectors overlap in part,
-which processors wait for. Only the pictures themselves have too few channels for that: there a vector is a run, the
-numbers of a line of a kernel, which take the place of eight; the rest are idle. One picture goes through all blocks,
-forwards and later backwards, while its numbers are in the cache. Signs and not-a-numbers come out as PyTorch's do: only
-the order of summation is left free to the compiler.
+vector by vector. dX and the w that is added to it have the channels side by side, (place, c), and
+so have dw and the X that is added to it, an output's dw staying in registers while all its places
+pass: no two vectors overlap in part, which processors wait for. Only the pictures themselves have
+too few channels for that: there a vector is a run, the numbers of a line of a kernel, which take
+the place of eight; the rest are idle. One picture goes through all blocks, forwards and later
+backwards, while its numbers are in the cache. Signs and not-a-numbers come out as PyTorch's do:
+only the order of summation is left free to the compiler.
 """
 
 import math
@@ -56,31 +59,73 @@ QUAD = 4  # maxima at a time
 
 @compiled
 def train(
-    row, sides, channels, kernel, widths, x, y, plan, lr, momentum, weight_decay, prox, clip, expected, noise, scale
+    row,
+    sides,
+    channels,
+    kernel,
+    widths,
+    x,
+    y,
+    plan,
+    lr,
+    momentum,
+    weight_decay,
+    prox,
+    clip,
+    expected,
+    noise,
+    scale,
 ):
-    """`perceptron.train` for networks with blocks: x is (M, c * h * w), `sides` (blocks + 1, 2) are height and width of
-    what each block and then the perceptron sees, `channels` (blocks + 1,) how many, `kernel` the side of their
-    kernels, `widths` the perceptron's.
+    """`perceptron.train` for networks with blocks: x is (M, c * h * w), `sides` (blocks + 1, 2) are
+    height and width of what each block and then the perceptron sees, `channels` (blocks + 1,) how
+    many, `kernel` the side of their kernels, `widths` the perceptron's.
     """
-    real, lanes, blocks, layers = row.dtype.type, VECTOR // row.itemsize, len(channels) - 1, len(widths) - 1
+    real, lanes, blocks, layers = (
+        row.dtype.type,
+        VECTOR // row.itemsize,
+        len(channels) - 1,
+        len(widths) - 1,
+    )
     most, gain, last = plan.shape[1], 1.0 if momentum else -lr, widths[0]
     first = weights_before(channels, kernel, blocks)
     W = load(row[first:], widths, lanes)  # (panels, in + 1, lanes)
     start, start_blocks = [v.copy() if prox else v for v in W], row[:first].copy()
-    V, v_blocks = [np.zeros_like(v) if momentum else v for v in W], np.zeros(first, row.dtype)  # velocities
+    V, v_blocks = (
+        [np.zeros_like(v) if momentum else v for v in W],
+        np.zeros(first, row.dtype),
+    )  # velocities
     A, dZ, dA, turned = spaces(widths, most, lanes, row)
-    on, rows, chosen = [np.arange(width + 1) for width in widths], np.arange(most), np.zeros(most, np.int64)
-    X = [np.zeros((most, room(channels[k], sides[k], lanes)), row.dtype) for k in range(blocks)]  # blocks' inputs
-    Z = [np.zeros((channels[k + 1], places(sides[k], kernel, lanes)), row.dtype) for k in range(blocks)]
-    beside = [(channels[k] + lanes - 1) // lanes * lanes for k in range(blocks)]  # channels, in whole vectors
+    on, rows, chosen = (
+        [np.arange(width + 1) for width in widths],
+        np.arange(most),
+        np.zeros(most, np.int64),
+    )
+    X = [
+        np.zeros((most, room(channels[k], sides[k], lanes)), row.dtype) for k in range(blocks)
+    ]  # blocks' inputs
+    Z = [
+        np.zeros((channels[k + 1], places(sides[k], kernel, lanes)), row.dtype)
+        for k in range(blocks)
+    ]
+    beside = [
+        (channels[k] + lanes - 1) // lanes * lanes for k in range(blocks)
+    ]  # channels, in whole vectors
     dX = [np.zeros((sides[k, 0] * sides[k, 1], beside[k]), row.dtype) for k in range(blocks)]
     across = [np.zeros_like(d) for d in dX]  # a picture's inputs
-    kerns = [np.zeros((channels[k + 1], kernel * kernel, beside[k]), row.dtype) for k in range(blocks)]
+    kerns = [
+        np.zeros((channels[k + 1], kernel * kernel, beside[k]), row.dtype) for k in range(blocks)
+    ]
     dw = [np.zeros((channels[k + 1], kernel, kernel, beside[k]), row.dtype) for k in range(blocks)]
     dw[0] = np.zeros((channels[1], channels[0], kernel, RUN), row.dtype)  # runs
     bias = [np.zeros(c, row.dtype) for c in channels[1:]]
-    mine, my_bias = [np.zeros_like(d) for d in dw], [np.zeros_like(b) for b in bias]  # the same of one picture
-    where = [np.zeros((most, channels[k + 1], sides[k + 1, 0], sides[k + 1, 1]), np.int32) for k in range(blocks)]
+    mine, my_bias = (
+        [np.zeros_like(d) for d in dw],
+        [np.zeros_like(b) for b in bias],
+    )  # the same of one picture
+    where = [
+        np.zeros((most, channels[k + 1], sides[k + 1, 0], sides[k + 1, 1]), np.int32)
+        for k in range(blocks)
+    ]
     gradient, e = np.zeros(first, row.dtype), np.zeros(first, np.float32)
     above = np.zeros((last // channels[-1], channels[-1]), row.dtype)
     live, delta = np.zeros(where[0][0, 0].size, np.int64), np.zeros(where[0][0, 0].size, row.dtype)
@@ -92,7 +137,15 @@ def train(
             put(x[chosen[i]], X[0][i])
             for k in range(blocks):
                 out = X[k + 1][i] if k + 1 < blocks else A[0][i]
-                block(row[weights_before(channels, kernel, k) :], X[k][i], Z[k], out, where[k][i], sides[k], kernel)
+                block(
+                    row[weights_before(channels, kernel, k) :],
+                    X[k][i],
+                    Z[k],
+                    out,
+                    where[k][i],
+                    sides[k],
+                    kernel,
+                )
             A[0][i, last] = 1
         for k in range(layers):
             A[k + 1][:n] = 0
@@ -107,7 +160,9 @@ def train(
             if k:
                 pass_back(dA[k], A[k], dZ[k - 1], n, widths[k])
         for k in range(blocks):
-            w = kernels(row[weights_before(channels, kernel, k) :], channels[k + 1], channels[k], kernel)[0]
+            w = kernels(
+                row[weights_before(channels, kernel, k) :], channels[k + 1], channels[k], kernel
+            )[0]
             for o in range(channels[k + 1]):
                 side_by_side(w[o], kerns[k][o], channels[k])
             dw[k][:] = 0
@@ -119,8 +174,20 @@ def train(
                     above[p, o] = dA[0][o * len(above) + p, i]
             for k in range(blocks - 1, -1, -1):
                 high = above if k == blocks - 1 else dX[k + 1]
-                back(X[k][i], high, where[k][i], sides[k], kernel, live, delta, to[k], to_bias[k],
-                     kerns[k] if k else kerns[k][:0], across[k], dX[k])  # fmt: skip
+                back(
+                    X[k][i],
+                    high,
+                    where[k][i],
+                    sides[k],
+                    kernel,
+                    live,
+                    delta,
+                    to[k],
+                    to_bias[k],
+                    kerns[k] if k else kerns[k][:0],
+                    across[k],
+                    dX[k],
+                )
             if clip < math.inf:
                 square = 0.0
                 for k in range(blocks):
@@ -146,10 +213,34 @@ def train(
             add(gradient, e, real(gain * scale))
         for k in range(layers):
             place = s * len(row) + first + before(widths, k)
-            step(V[k], W[k], start[k], A[k], dZ[k], on[k], rows[:n], widths[k + 1], real(lr), real(momentum),
-                 real(weight_decay), real(prox), real(scale), noise, place)  # fmt: skip
-        descend(row[:first], start_blocks, v_blocks, gradient, real(lr), real(gain), real(momentum),
-                real(weight_decay), real(prox))  # fmt: skip
+            step(
+                V[k],
+                W[k],
+                start[k],
+                A[k],
+                dZ[k],
+                on[k],
+                rows[:n],
+                widths[k + 1],
+                real(lr),
+                real(momentum),
+                real(weight_decay),
+                real(prox),
+                real(scale),
+                noise,
+                place,
+            )
+        descend(
+            row[:first],
+            start_blocks,
+            v_blocks,
+            gradient,
+            real(lr),
+            real(gain),
+            real(momentum),
+            real(weight_decay),
+            real(prox),
+        )
     for k in range(layers):
         copy(row[first + before(widths, k) :], W[k], widths[k + 1], False)
 
@@ -162,15 +253,29 @@ def predict(row, sides, channels, kernel, widths, x, out):
     W, A = load(row[first:], widths, lanes), spaces(widths, most, lanes, row)[0]
     on, rows = [np.arange(width + 1) for width in widths], np.arange(most)
     X = [np.zeros(room(channels[k], sides[k], lanes), row.dtype) for k in range(blocks)]
-    Z = [np.zeros((channels[k + 1], places(sides[k], kernel, lanes)), row.dtype) for k in range(blocks)]
-    where = [np.zeros((channels[k + 1], sides[k + 1, 0], sides[k + 1, 1]), np.int32) for k in range(blocks)]
+    Z = [
+        np.zeros((channels[k + 1], places(sides[k], kernel, lanes)), row.dtype)
+        for k in range(blocks)
+    ]
+    where = [
+        np.zeros((channels[k + 1], sides[k + 1, 0], sides[k + 1, 1]), np.int32)
+        for k in range(blocks)
+    ]
     for low in range(0, len(x), most):
         n = min(most, len(x) - low)
         for i in range(n):
             put(x[low + i], X[0])
             for k in range(blocks):
                 to = X[k + 1] if k + 1 < blocks else A[0][i]
-                block(row[weights_before(channels, kernel, k) :], X[k], Z[k], to, where[k], sides[k], kernel)
+                block(
+                    row[weights_before(channels, kernel, k) :],
+                    X[k],
+                    Z[k],
+                    to,
+                    where[k],
+                    sides[k],
+                    kernel,
+                )
             A[0][i, widths[0]] = 1
         for k in range(layers):
             A[k + 1][:n] = 0
@@ -216,8 +321,8 @@ def shifted(x, many, lanes):
 
 @compiled
 def block(row, x, z, out, where, side, kernel):
-    """Convolution, 2x2 maximum if `where` has room for no more, and its places, ReLU: a picture x (in * H * W + room,)
-    -> out (out * h * w + ...,)."""
+    """Convolution, 2x2 maximum if `where` has room for no more, and its places, ReLU: a picture x
+    (in * H * W + room,) -> out (out * h * w + ...,)."""
     (n_out, total), lanes = z.shape, VECTOR // x.itemsize
     n_in = (len(x) - RUN - 2 * lanes) // (side[0] * side[1])
     w, b = kernels(row, n_out, n_in, kernel)
@@ -230,7 +335,13 @@ def block(row, x, z, out, where, side, kernel):
     for o in range(n_out):
         for p in range(total):
             z[o, p] = b[o]
-    add_product(in_panels(z, lanes), np.arange(n_out), w[:, : len(of)], shifted(x, total // lanes, lanes), of)
+    add_product(
+        in_panels(z, lanes),
+        np.arange(n_out),
+        w[:, : len(of)],
+        shifted(x, total // lanes, lanes),
+        of,
+    )
     if where.shape[1] == side[0] - kernel + 1:
         positive(z, side[1], out, where)
     else:
@@ -289,20 +400,33 @@ def maxima(typing, z, at, width, out, places, to, first):
 
     def generate(target, builder, signature, arguments):
         number, size = target.get_value_type(z.dtype), z.dtype.bitwidth // 8
-        vector, place, word = ir.VectorType(number, QUAD), ir.VectorType(ir.IntType(32), QUAD), ir.IntType(32)
+        vector, place, word = (
+            ir.VectorType(number, QUAD),
+            ir.VectorType(ir.IntType(32), QUAD),
+            ir.IntType(32),
+        )
         numbers, made, where = (
-            cgutils.create_struct_proxy(signature.args[k])(target, builder, arguments[k]).data for k in (0, 3, 4)
+            cgutils.create_struct_proxy(signature.args[k])(target, builder, arguments[k]).data
+            for k in (0, 3, 4)
         )
 
         def all_(value):
-            one = builder.insert_element(ir.Constant(place, ir.Undefined), builder.trunc(value, word), word(0))
+            one = builder.insert_element(
+                ir.Constant(place, ir.Undefined), builder.trunc(value, word), word(0)
+            )
             return builder.shuffle_vector(one, one, ir.Constant(place, [0] * QUAD))
 
         def line(i):  # every other number, and those between
             both = ir.VectorType(number, 2 * QUAD)
-            row = builder.load(builder.bitcast(builder.gep(numbers, [i]), both.as_pointer()), align=size)
-            return [builder.shuffle_vector(row, row, ir.Constant(place, [2 * j + odd for j in range(QUAD)]))
-                    for odd in (0, 1)]  # fmt: skip
+            row = builder.load(
+                builder.bitcast(builder.gep(numbers, [i]), both.as_pointer()), align=size
+            )
+            return [
+                builder.shuffle_vector(
+                    row, row, ir.Constant(place, [2 * j + odd for j in range(QUAD)])
+                )
+                for odd in (0, 1)
+            ]
 
         def larger(one, other):  # not-a-number is larger than any
             more = builder.fcmp_ordered(">", other[0], one[0])
@@ -321,7 +445,11 @@ def maxima(typing, z, at, width, out, places, to, first):
         most = builder.select(stopped, ir.Constant(vector, [0.0] * QUAD), most)
         which = builder.select(stopped, ir.Constant(place, [-1] * QUAD), which)
         for data, value, align in ((made, most, size), (where, which, 4)):
-            builder.store(value, builder.bitcast(builder.gep(data, [to]), value.type.as_pointer()), align=align)
+            builder.store(
+                value,
+                builder.bitcast(builder.gep(data, [to]), value.type.as_pointer()),
+                align=align,
+            )
         return target.get_dummy_value()
 
     return types.void(z, types.int64, types.int64, out, places, types.int64, types.int64), generate
@@ -337,7 +465,8 @@ def side_by_side(values, to, many):
 
 @compiled
 def in_order(dw, row, n_in, beside):
-    """Gradients of a block's kernels, channels beside each other or runs, as the kernels lie in a row."""
+    """Gradients of a block's kernels, channels beside each other or runs, as the kernels lie in a
+    row."""
     kernel, i = dw.shape[2], 0
     for o in range(len(dw)):
         for c in range(n_in):
@@ -349,8 +478,9 @@ def in_order(dw, row, n_in, beside):
 
 @compiled
 def back(x, above, where, side, kernel, live, delta, dw, db, kerns, across, dx):
-    """Adds a picture's part to the gradient of a block's kernels and biases. `above` (h * w, out) is dL/d(its outputs);
-    dx (H * W, in) becomes that of its inputs, if there are kernels: not for the first block. `across` is room."""
+    """Adds a picture's part to the gradient of a block's kernels and biases. `above` (h * w, out)
+    is dL/d(its outputs); dx (H * W, in) becomes that of its inputs, if there are kernels: not for
+    the first block. `across` is room."""
     (n_out, high, wide), width, size = where.shape, side[1], side[0] * side[1]
     if len(kerns):
         dx[:] = 0
@@ -377,7 +507,8 @@ def back(x, above, where, side, kernel, live, delta, dw, db, kerns, across, dx):
 
 @intrinsic
 def add_places(typing, dw, low, start, width, x, live, delta):
-    """dw[p, q, low:] += delta[i] x[start + live[i] + p width + q, low:], a vector each, summed over i in registers."""
+    """dw[p, q, low:] += delta[i] x[start + live[i] + p width + q, low:], a vector each, summed over
+    i in registers."""
 
     def generate(target, builder, signature, arguments):
         number, size = target.get_value_type(dw.dtype), dw.dtype.bitwidth // 8
@@ -395,7 +526,10 @@ def add_places(typing, dw, low, start, width, x, live, delta):
 
         for side in range(1, RUN + 1):
             for n in range(1, min(max(HELD // side, 1), side) + 1):
-                which.add_case(word(side * (RUN + 1) + n), block := builder.append_basic_block(f"places{side}x{n}"))
+                which.add_case(
+                    word(side * (RUN + 1) + n),
+                    block := builder.append_basic_block(f"places{side}x{n}"),
+                )
                 builder.position_at_end(block)
                 kept = [vectors(to, word(j)) for j in range(n * side)]
 
@@ -413,7 +547,8 @@ def add_places(typing, dw, low, start, width, x, live, delta):
 
 @intrinsic
 def add_runs(typing, runs, x, at, channel, line, live, delta):
-    """runs (channels, kernel, RUN) += delta[i] x[at + live[i] + c channel + p line :], summed over i in registers."""
+    """runs (channels, kernel, RUN) += delta[i] x[at + live[i] + c channel + p line :], summed over
+    i in registers."""
 
     def generate(target, builder, signature, arguments):
         number, size = target.get_value_type(runs.dtype), runs.dtype.bitwidth // 8
@@ -426,14 +561,21 @@ def add_runs(typing, runs, x, at, channel, line, live, delta):
         which = builder.switch(builder.add(builder.mul(kernel, word(RUNS + 1)), many), done)
         for high in range(1, RUN + 1):
             for n in range(1, max(RUNS // high, 1) + 1):
-                which.add_case(word(high * (RUNS + 1) + n), block := builder.append_basic_block(f"runs{high}x{n}"))
+                which.add_case(
+                    word(high * (RUNS + 1) + n),
+                    block := builder.append_basic_block(f"runs{high}x{n}"),
+                )
                 builder.position_at_end(block)
                 first = builder.bitcast(to.data, vector.as_pointer())
                 kept = [builder.gep(first, [word(j)]) for j in range(n * high)]
 
                 def run(corner, j, high=high):
-                    offset = builder.add(builder.mul(channel, word(j // high)), builder.mul(line, word(j % high)))
-                    return builder.bitcast(builder.gep(pixels.data, [builder.add(corner, offset)]), vector.as_pointer())
+                    offset = builder.add(
+                        builder.mul(channel, word(j // high)), builder.mul(line, word(j % high))
+                    )
+                    return builder.bitcast(
+                        builder.gep(pixels.data, [builder.add(corner, offset)]), vector.as_pointer()
+                    )
 
                 in_registers(builder, kept, run, start, places, deltas, length, size)
                 builder.branch(done)
@@ -451,7 +593,9 @@ def add_kernels(typing, dx, low, width, kern, kernel, live, delta):
         number, size = target.get_value_type(dx.dtype), dx.dtype.bitwidth // 8
         vector, word = ir.VectorType(number, VECTOR // size), ir.IntType(64)
         to, weights, places, deltas = arrays(target, builder, signature, arguments)
-        (_, beside), (length,) = (cgutils.unpack_tuple(builder, a.shape, n) for a, n in ((to, 2), (places, 1)))
+        (_, beside), (length,) = (
+            cgutils.unpack_tuple(builder, a.shape, n) for a, n in ((to, 2), (places, 1))
+        )
         _, low, width, _, kernel, *_ = arguments
         done = builder.append_basic_block("done")
         which = builder.switch(kernel, done)
@@ -459,18 +603,25 @@ def add_kernels(typing, dx, low, width, kern, kernel, live, delta):
             which.add_case(word(side), block := builder.append_basic_block(f"kernel{side}"))
             builder.position_at_end(block)
             with cgutils.for_range(builder, length) as loop:
-                every = spread(builder, builder.load(builder.gep(deltas.data, [loop.index])), vector.count)
+                every = spread(
+                    builder, builder.load(builder.gep(deltas.data, [loop.index])), vector.count
+                )
                 corner = builder.load(builder.gep(places.data, [loop.index]))
                 for p in range(side):
                     line = builder.add(corner, builder.mul(width, word(p)))
                     for q in range(side):
                         rows = builder.add(line, word(q)), word(p * side + q)
                         place, factor = (
-                            builder.bitcast(builder.gep(a.data, [builder.add(builder.mul(row, beside), low)]),
-                                            vector.as_pointer())
+                            builder.bitcast(
+                                builder.gep(a.data, [builder.add(builder.mul(row, beside), low)]),
+                                vector.as_pointer(),
+                            )
                             for a, row in zip((to, weights), rows, strict=True)
-                        )  # fmt: skip
-                        factor, before = builder.load(factor, align=size), builder.load(place, align=size)
+                        )
+                        factor, before = (
+                            builder.load(factor, align=size),
+                            builder.load(place, align=size),
+                        )
                         builder.store(fma(builder, every, factor, before), place, align=size)
             builder.branch(done)
         builder.position_at_end(done)
@@ -480,12 +631,17 @@ def add_kernels(typing, dx, low, width, kern, kernel, live, delta):
 
 
 def in_registers(builder, kept, value, start, places, deltas, length, size):
-    """The vectors at `kept` += delta[i] value(start + place[i], j), summed over i before they are written."""
+    """The vectors at `kept` += delta[i] value(start + place[i], j), summed over i before they are
+    written."""
     sums = [cgutils.alloca_once(builder, place.type.pointee) for place in kept]
     for place, total in zip(kept, sums, strict=True):
         builder.store(builder.load(place, align=size), total)
     with cgutils.for_range(builder, length) as loop:
-        every = spread(builder, builder.load(builder.gep(deltas.data, [loop.index])), kept[0].type.pointee.count)
+        every = spread(
+            builder,
+            builder.load(builder.gep(deltas.data, [loop.index])),
+            kept[0].type.pointee.count,
+        )
         corner = builder.add(start, builder.load(builder.gep(places.data, [loop.index])))
         for j, total in enumerate(sums):
             factor = builder.load(value(corner, j), align=size)
@@ -495,21 +651,30 @@ def in_registers(builder, kept, value, start, places, deltas, length, size):
 
 
 def arrays(target, builder, signature, arguments):
-    given = [pair for pair in zip(signature.args, arguments, strict=True) if isinstance(pair[0], types.Array)]
-    return [cgutils.create_struct_proxy(kind)(target, builder, argument) for kind, argument in given]
+    given = [
+        pair
+        for pair in zip(signature.args, arguments, strict=True)
+        if isinstance(pair[0], types.Array)
+    ]
+    return [
+        cgutils.create_struct_proxy(kind)(target, builder, argument) for kind, argument in given
+    ]
 
 
 def spread(builder, value, many):
     """A vector full of it."""
     word = ir.IntType(32)
-    alone = builder.insert_element(ir.Constant(ir.VectorType(value.type, many), ir.Undefined), value, word(0))
+    alone = builder.insert_element(
+        ir.Constant(ir.VectorType(value.type, many), ir.Undefined), value, word(0)
+    )
     return builder.shuffle_vector(alone, alone, ir.Constant(ir.VectorType(word, many), [0] * many))
 
 
 def fma(builder, a, b, c):
     name = f"llvm.fma.v{a.type.count}{'f32' if a.type.element == ir.FloatType() else 'f64'}"
     return builder.call(
-        cgutils.get_or_insert_function(builder.module, ir.FunctionType(a.type, [a.type] * 3), name), [a, b, c]
+        cgutils.get_or_insert_function(builder.module, ir.FunctionType(a.type, [a.type] * 3), name),
+        [a, b, c],
     )
 
 

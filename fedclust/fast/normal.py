@@ -1,8 +1,10 @@
-"""Normal numbers by name: each is a function of a key and of its place, no matter who draws it and when.
+"""Normal numbers by name: each is a function of a key and of its place, no matter who draws it and
+when.
 
-Key and place make 32 bits (Widynski 2020, "Squares: a fast counter-based RNG", four rounds). One is the sign, the
-others a number y in (0, 1), and the normal number is -+ sqrt(2) erfinv(1 - y) (Giles 2012, "Approximating the erfinv
-function", single precision). Nothing here branches or has a state, so the compiler makes vectors of it.
+Key and place make 32 bits (Widynski 2020, "Squares: a fast counter-based RNG", four rounds). One is
+the sign, the others a number y in (0, 1), and the normal number is -+ sqrt(2) erfinv(1 - y) (Giles
+2012, "Approximating the erfinv function", single precision). Nothing here branches or has a state,
+so the compiler makes vectors of it.
 """
 
 import math
@@ -21,7 +23,8 @@ exactly: Any = compiled(fastmath=frozenset({"contract"}))  # the same digits wha
 
 
 def normal(size: int, key: int, first: int = 0) -> Tensor:
-    """The numbers of this key (63 random bits, as `rng.key` makes them) from place `first` on, (size,).
+    """The numbers of this key (63 random bits, as `rng.key` makes them) from place `first` on,
+    (size,).
 
     >>> torch.equal(normal(10, key=2**62 + 12345, first=5)[:5], normal(10, key=2**62 + 12345)[5:])
     True
@@ -33,7 +36,8 @@ def normal(size: int, key: int, first: int = 0) -> Tensor:
 
 @exactly
 def fill(row, key, first):
-    """The same, into row. Two loops, since one over integers of 64 bits would halve the vectors of all the rest."""
+    """The same, into row. Two loops, since one over integers of 64 bits would halve the vectors of
+    all the rest."""
     drawn, key = row.view(np.int32), uint64(key) | uint64(1)
     for i in range(len(row)):
         drawn[i] = int32(bits(key, uint64(first + i)))
@@ -61,7 +65,10 @@ def bits(key, place):
 def log(x):
     """ln x = e ln 2 + ln m with m in (0.7, 1.42), for normal single-precision numbers (Cephes)."""
     i = f(x).view(np.int32) - int32(0x3F3504F3)  # of sqrt(1/2)
-    e, m = f(i >> int32(23)), int32((i & int32(0x007FFFFF)) + int32(0x3F3504F3)).view(np.float32) - f(1)
+    e, m = (
+        f(i >> int32(23)),
+        int32((i & int32(0x007FFFFF)) + int32(0x3F3504F3)).view(np.float32) - f(1),
+    )
     p = f(7.0376836292e-2) * m - f(1.1514610310e-1)
     p = p * m + f(1.1676998740e-1)
     p = p * m - f(1.2420140846e-1)

@@ -1,18 +1,20 @@
-"""Perceptrons trained in compiled code: one client at a time, its weights in the processor's cache all the while.
+"""Perceptrons trained in compiled code: one client at a time, its weights in the processor's cache
+all the while.
 
-With logits z = W a + b of a layer's input a: dL/dz = softmax(z) - onehot at the top, dL/dW = dz a^T, dL/da = W^T dz,
-and a ReLU passes dL/da on where a > 0. Over a batch all of it is sums of products, C += A B:
+With logits z = W a + b of a layer's input a: dL/dz = softmax(z) - onehot at the top, dL/dW = dz
+a^T, dL/da = W^T dz, and a ReLU passes dL/da on where a > 0. Over a batch all of it is sums of
+products, C += A B:
 
-    Z   += A W        forward          (B, in) (in, out)
-    dA^T += W dZ^T    backward         (in, out) (out, B)
-    W   += A^T dZ     step, in place   (in, B) (B, out)      with dZ times -lr / B; the gradient is never stored
+    Z   += A W        forward          (B, in) (in, out) dA^T += W dZ^T    backward         (in,
+    out) (out, B) W   += A^T dZ     step, in place   (in, B) (B, out)      with dZ times -lr / B;
+    the gradient is never stored
 
-`products` says how such a sum is made, and why W and Z are kept in panels as wide as a vector, (panels, rows, LANES).
-The bias is one more row of W, whose input is 1.
+`products` says how such a sum is made, and why W and Z are kept in panels as wide as a vector,
+(panels, rows, LANES). The bias is one more row of W, whose input is 1.
 
-Where all images of a batch show the background, nothing needs to be multiplied. The background u is the value that most
-of an image has (0, or what normalisation made of it). With x = u 1 + v and W = V + 1 g^T (1 is a column of ones,
-v zero at the background, g (out,) zero at first):
+Where all images of a batch show the background, nothing needs to be multiplied. The background u is
+the value that most of an image has (0, or what normalisation made of it). With x = u 1 + v and W =
+V + 1 g^T (1 is a column of ones, v zero at the background, g (out,) zero at first):
 
     x W = v V + sum(v) g + u (r + in g)         r = 1^T V, (out,)
     V += v^T dZ,   g += u 1^T dZ,   r += sum(v)^T dZ
@@ -31,19 +33,28 @@ from fedclust.fast.products import VECTOR, VECTORS, add_product, in_panels, turn
 
 @compiled
 def train(row, widths, x, y, plan, lr, momentum, weight_decay, prox, clip, expected, noise, scale):
-    """Train the model `row` (P,) in place, on samples x (M, in), y (M,), in steps of the positions plan (S, B).
+    """Train the model `row` (P,) in place, on samples x (M, in), y (M,), in steps of the positions
+    plan (S, B).
 
-    Negative positions fill up short batches. A sample's gradient is cut to the norm `clip`, and their sum is divided by
-    `expected`, or by their number if that is 0. `noise` is the key of normal numbers that are added times `scale`.
+    Negative positions fill up short batches. A sample's gradient is cut to the norm `clip`, and
+    their sum is divided by `expected`, or by their number if that is 0. `noise` is the key of
+    normal numbers that are added times `scale`.
     """
-    real, lanes, layers, most = row.dtype.type, VECTOR // row.itemsize, len(widths) - 1, plan.shape[1]
+    real, lanes, layers, most = (
+        row.dtype.type,
+        VECTOR // row.itemsize,
+        len(widths) - 1,
+        plan.shape[1],
+    )
     plain = momentum == 0 and weight_decay == 0 and prox == 0 and scale == 0 and clip == math.inf
     u = background(x[max(plan[0, 0], 0)]) if plain else real(0)
     W = load(row, widths, lanes)  # (panels, in + 1, lanes)
     start = [w.copy() if prox else w for w in W]
     V = [np.zeros_like(w) if momentum else w for w in W]  # velocities
     A, dZ, dA, turned = spaces(widths, most, lanes, row)
-    on = [np.arange(width + 1) for width in widths]  # the columns of A that there are: for images, those in use
+    on = [
+        np.arange(width + 1) for width in widths
+    ]  # the columns of A that there are: for images, those in use
     r, above = column_sums(W[0]), np.zeros(most, row.dtype)
     g = np.zeros_like(r)
     seen, rows, chosen = np.zeros(widths[0], np.bool_), np.arange(most), np.zeros(most, np.int64)
@@ -53,7 +64,15 @@ def train(row, widths, x, y, plan, lr, momentum, weight_decay, prox, clip, expec
         gather(x, y, chosen[:n], used, u, A[0], dZ[-1], above)
         for k in range(layers):
             constant(A[k + 1], n, u if k == 0 else real(0), r, g, widths[0], above)
-            forward(A[k], W[k], A[k + 1], used if k == 0 else on[k], rows[:n], k < layers - 1, widths[k + 1])
+            forward(
+                A[k],
+                W[k],
+                A[k + 1],
+                used if k == 0 else on[k],
+                rows[:n],
+                k < layers - 1,
+                widths[k + 1],
+            )
         softmax(A[-1], dZ[-1], n, widths[-1])
         for k in range(layers - 1, 0, -1):
             backward(dZ[k], turned[k], W[k], dA[k], on[k][:-1], on[k + 1], n)
@@ -62,14 +81,35 @@ def train(row, widths, x, y, plan, lr, momentum, weight_decay, prox, clip, expec
             square = 0.0
             if clip < math.inf:
                 for k in range(layers):
-                    square += norm2(dZ[k], b, widths[k + 1]) * norm2(A[k], b, len(used) if k == 0 else widths[k] + 1)
+                    square += norm2(dZ[k], b, widths[k + 1]) * norm2(
+                        A[k], b, len(used) if k == 0 else widths[k] + 1
+                    )
             share = min(1.0, clip / math.sqrt(square)) if square > 0 else 1.0
             for k in range(layers):
-                stretch(dZ[k], b, real(share / (expected if expected else n) * (1.0 if momentum else -lr)))
+                stretch(
+                    dZ[k],
+                    b,
+                    real(share / (expected if expected else n) * (1.0 if momentum else -lr)),
+                )
         for k in range(layers):
             place = s * len(row) + before(widths, k)
-            step(V[k], W[k], start[k], A[k], dZ[k], used if k == 0 else on[k], rows[:n], widths[k + 1], real(lr),
-                 real(momentum), real(weight_decay), real(prox), real(scale), noise, place)  # fmt: skip
+            step(
+                V[k],
+                W[k],
+                start[k],
+                A[k],
+                dZ[k],
+                used if k == 0 else on[k],
+                rows[:n],
+                widths[k + 1],
+                real(lr),
+                real(momentum),
+                real(weight_decay),
+                real(prox),
+                real(scale),
+                noise,
+                place,
+            )
         if u:
             drift(g, r, u, above, dZ[0], n)
     if u:
@@ -90,7 +130,9 @@ def spaces(widths, most, lanes, like):
 @compiled
 def forward(a, w, z, used, rows, hidden, width):
     """Z += A W, and ReLU in hidden layers."""
-    add_product(in_panels(z, w.shape[2]), rows, a[: len(rows), : len(used)], w[:, :, : w.shape[2]], used)
+    add_product(
+        in_panels(z, w.shape[2]), rows, a[: len(rows), : len(used)], w[:, :, : w.shape[2]], used
+    )
     if hidden:
         rectify(z, len(rows), width)
 
@@ -113,12 +155,17 @@ def backward(d, turned, w, above, inputs, units, n):
     above[:] = 0
     for p in range(len(w)):
         some = units[p * lanes : (p + 1) * lanes]
-        add_product(in_panels(above, lanes), inputs, w[p, :-1, :lanes], in_panels(turned, lanes), some)
+        add_product(
+            in_panels(above, lanes), inputs, w[p, :-1, :lanes], in_panels(turned, lanes), some
+        )
 
 
 @compiled
-def step(v, w, start, a, d, used, rows, n_out, lr, momentum, weight_decay, prox, scale, noise, place):
-    """V <- momentum V + A^T dZ + weight_decay W + prox (W - start) + noise, W <- W - lr V; or W at once."""
+def step(
+    v, w, start, a, d, used, rows, n_out, lr, momentum, weight_decay, prox, scale, noise, place
+):
+    """V <- momentum V + A^T dZ + weight_decay W + prox (W - start) + noise, W <- W - lr V; or W at
+    once."""
     lanes, gain = w.shape[2], w.dtype.type(1) if momentum else -lr
     turned, deltas = a[: len(rows), : len(used)].T, in_panels(d, lanes)
     for p in range(0, len(w), VECTORS):  # what a few panels need stays in the cache meanwhile
@@ -161,13 +208,17 @@ def load(row, widths, lanes):
 
 @compiled
 def copy(row, w, n_out, inward):
-    """The first layer in `row`, its weight (out, in) and its bias (out,), into its panels or out of them."""
+    """The first layer in `row`, its weight (out, in) and its bias (out,), into its panels or out of
+    them."""
     lanes, n_in = w.shape[2], w.shape[1] - 1
     weight, bias = row[: n_out * n_in].reshape(n_out, n_in), row[n_out * n_in :]
     for p in range(len(w)):
         width = max(min(lanes, n_out - p * lanes), 0)
         for i in range(0, n_in, lanes):  # square by square
-            one, other = weight[p * lanes : p * lanes + width, i : i + lanes], w[p, i : min(i + lanes, n_in), :width]
+            one, other = (
+                weight[p * lanes : p * lanes + width, i : i + lanes],
+                w[p, i : min(i + lanes, n_in), :width],
+            )
             if inward:
                 turn(one, other)
             else:
@@ -207,7 +258,8 @@ def real_ones(positions, chosen):
 
 @compiled
 def visible(x, chosen, u, seen, on):
-    """The columns in which not all chosen images show the background, and the bias's, into `on`. How many there are."""
+    """The columns in which not all chosen images show the background, and the bias's, into `on`.
+    How many there are."""
     seen[:] = False
     for i in chosen:
         image = x[i]
@@ -232,7 +284,8 @@ def gather(x, y, chosen, used, u, a, onehot, above):
 
 @compiled
 def shown(image, used, u, to):
-    """Those of an image's pixels, less the background, into `to`, and their sum; a 1 for the bias after them."""
+    """Those of an image's pixels, less the background, into `to`, and their sum; a 1 for the bias
+    after them."""
     total, last = to.dtype.type(0), len(used) - 1
     if last == len(image):  # all of them, side by side: much faster
         for j in range(last):
@@ -291,7 +344,9 @@ def pass_back(above, a, d, n, width):
     zero = d.dtype.type(0)
     for b in range(n):
         for i in range(width):
-            delta = above[i, b]  # looked up in any case: a branch would be foreseen half of the time
+            delta = above[
+                i, b
+            ]  # looked up in any case: a branch would be foreseen half of the time
             d[b, i] = delta if a[b, i] > zero else zero
 
 
@@ -340,8 +395,8 @@ def fall(w, v, lr):
 
 @compiled
 def jolt(v, unit, n_out, key, place, scale):
-    """Adds normal numbers to the panels of the units from `unit` on: a layer's first is number `place`, in the order of
-    the layer's numbers in a row."""
+    """Adds normal numbers to the panels of the units from `unit` on: a layer's first is number
+    `place`, in the order of the layer's numbers in a row."""
     lanes, n_in = v.shape[2], v.shape[1] - 1
     e, bias = np.empty((lanes, n_in), np.float32), np.empty(lanes, np.float32)
     for p in range(len(v)):

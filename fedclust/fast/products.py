@@ -1,7 +1,8 @@
 """Sums of products, C += A B, with the sums in the processor's registers; and what else vectors do.
 
-C and B are kept in panels as wide as a vector, (panels, rows, LANES), so that memory is read in the order in which it
-lies. A piece of C, a few rows of a few panels, stays in registers while the sum runs along A and B.
+C and B are kept in panels as wide as a vector, (panels, rows, LANES), so that memory is read in the
+order in which it lies. A piece of C, a few rows of a few panels, stays in registers while the sum
+runs along A and B.
 """
 
 from contextlib import contextmanager
@@ -25,13 +26,15 @@ FEW, BESIDE = 2, 4  # the same of a piece of `sparse`
 def in_panels(a, lanes):
     """(rows, columns) -> (panels, rows, lanes), the same memory."""
     size = a.itemsize  # (what NumPy's transpose takes longer to compile than all this file)
-    return as_strided(a, (a.shape[1] // lanes, a.shape[0], lanes), (lanes * size, a.strides[0], size))
+    return as_strided(
+        a, (a.shape[1] // lanes, a.shape[0], lanes), (lanes * size, a.strides[0], size)
+    )
 
 
 @compiled
 def add_product(c, to, a, b, of):
-    """c[:, to] += a b[:, of], with c (panels, m, lanes), a (m, k), b (panels, k, lanes), piece by piece. One of c and b
-    may have an empty panel more, with room for a bias's 1."""
+    """c[:, to] += a b[:, of], with c (panels, m, lanes), a (m, k), b (panels, k, lanes), piece by
+    piece. One of c and b may have an empty panel more, with room for a bias's 1."""
     panels = min(len(c), len(b))
     for p in range(0, panels, VECTORS):
         wide, low = min(VECTORS, panels - p), 0
@@ -43,7 +46,8 @@ def add_product(c, to, a, b, of):
 
 @compiled
 def look_at_product(c, to, a, b, of, seen):
-    """What a b[:, of] = E is to c: seen (2, lanes) += the sums of c[:, to] * E and of E * E, lane by lane."""
+    """What a b[:, of] = E is to c: seen (2, lanes) += the sums of c[:, to] * E and of E * E, lane
+    by lane."""
     panels = min(len(c), len(b))
     for p in range(0, panels, VECTORS):
         wide, low = min(VECTORS, panels - p), 0
@@ -75,8 +79,8 @@ def turn(a, b):
 
 @intrinsic
 def add_piece(typing, c, to, a, b, of, panel, low, rows, vectors):
-    """The same for `vectors` panels from `panel` on and `rows` rows from `low` on. If `of` is uint64, it has a bit for
-    each column of a: c[:, to] += a[to, of] b[:, of]."""
+    """The same for `vectors` panels from `panel` on and `rows` rows from `low` on. If `of` is
+    uint64, it has a bit for each column of a: c[:, to] += a[to, of] b[:, of]."""
     return types.void(c, to, a, b, of, panel, low, rows, vectors), sums_of_products(c, of)
 
 
@@ -87,13 +91,19 @@ def look_at_piece(typing, c, to, a, b, of, panel, low, rows, vectors, seen):
 
 @intrinsic
 def not_zero(typing, a, row, column):
-    """Which numbers of the vector that begins at a[row, column] are not zero: bits, the first is the lowest."""
+    """Which numbers of the vector that begins at a[row, column] are not zero: bits, the first is
+    the lowest."""
 
     def generate(target, builder, signature, arguments):
-        array, word = cgutils.create_struct_proxy(signature.args[0])(target, builder, arguments[0]), ir.IntType(64)
+        array, word = (
+            cgutils.create_struct_proxy(signature.args[0])(target, builder, arguments[0]),
+            ir.IntType(64),
+        )
         place = cgutils.get_item_pointer(target, builder, signature.args[0], array, arguments[1:])
         vector = ir.VectorType(target.get_value_type(a.dtype), VECTOR * 8 // a.dtype.bitwidth)
-        values = builder.load(builder.bitcast(place, vector.as_pointer()), align=a.dtype.bitwidth // 8)
+        values = builder.load(
+            builder.bitcast(place, vector.as_pointer()), align=a.dtype.bitwidth // 8
+        )
         found = builder.fcmp_unordered("!=", values, ir.Constant(vector, [0.0] * vector.count))
         return builder.zext(builder.bitcast(found, ir.IntType(vector.count)), word)
 
@@ -102,26 +112,40 @@ def not_zero(typing, a, row, column):
 
 @intrinsic
 def turn_square(typing, a, b):
-    """b = a^T, as many vectors as one has numbers, in registers: halves change places, then halves of these."""
+    """b = a^T, as many vectors as one has numbers, in registers: halves change places, then halves
+    of these."""
 
     def generate(target, builder, signature, arguments):
-        arrays = [cgutils.create_struct_proxy(t)(target, builder, x)
-                  for t, x in zip(signature.args, arguments, strict=True)]  # fmt: skip
+        arrays = [
+            cgutils.create_struct_proxy(t)(target, builder, x)
+            for t, x in zip(signature.args, arguments, strict=True)
+        ]
         size = a.dtype.bitwidth // 8
         vector = ir.VectorType(target.get_value_type(a.dtype), VECTOR // size)
 
         def line(which, i):
-            kind, array, at = signature.args[which], arrays[which], [ir.IntType(64)(i), ir.IntType(64)(0)]
-            return builder.bitcast(cgutils.get_item_pointer(target, builder, kind, array, at), vector.as_pointer())
+            kind, array, at = (
+                signature.args[which],
+                arrays[which],
+                [ir.IntType(64)(i), ir.IntType(64)(0)],
+            )
+            return builder.bitcast(
+                cgutils.get_item_pointer(target, builder, kind, array, at), vector.as_pointer()
+            )
 
-        lines, half = [builder.load(line(0, i), align=size) for i in range(vector.count)], vector.count // 2
+        lines, half = (
+            [builder.load(line(0, i), align=size) for i in range(vector.count)],
+            vector.count // 2,
+        )
         while half:
             for i in (i for i in range(vector.count) if not i & half):
                 pair, places = (lines[i], lines[i + half]), range(vector.count)
                 low = [vector.count + p - half if p & half else p for p in places]
                 high = [vector.count + p if p & half else p + half for p in places]
                 lines[i], lines[i + half] = (
-                    builder.shuffle_vector(*pair, ir.Constant(ir.VectorType(ir.IntType(32), vector.count), which))
+                    builder.shuffle_vector(
+                        *pair, ir.Constant(ir.VectorType(ir.IntType(32), vector.count), which)
+                    )
                     for which in (low, high)
                 )
             half //= 2
@@ -133,24 +157,31 @@ def turn_square(typing, a, b):
 
 
 def sums_of_products(c, of):
-    """A piece in the compiler's own terms, so that the sums stay in registers. One loop over k for every size that a
-    piece may have."""
+    """A piece in the compiler's own terms, so that the sums stay in registers. One loop over k for
+    every size that a piece may have."""
     real, size, in_bits = c.dtype, c.dtype.bitwidth // 8, of.dtype == types.uint64
 
     def generate(target, builder, signature, arguments):
         word, number = ir.IntType(64), target.get_value_type(real)
         vector = ir.VectorType(number, VECTOR // size)
-        nothing, nought = ir.Constant(vector, ir.Undefined), ir.Constant(vector, [0.0] * (VECTOR // size))
+        nothing, nought = (
+            ir.Constant(vector, ir.Undefined),
+            ir.Constant(vector, [0.0] * (VECTOR // size)),
+        )
         everywhere = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
         fma = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{vector.count}f{real.bitwidth}"
+            builder.module,
+            ir.FunctionType(vector, [vector] * 3),
+            f"llvm.fma.v{vector.count}f{real.bitwidth}",
         )
         arrays = [
             cgutils.create_struct_proxy(t)(target, builder, x)
             for t, x in zip(signature.args[:5], arguments[:5], strict=True)
         ]
-        seen = [cgutils.create_struct_proxy(t)(target, builder, x)
-                for t, x in zip(signature.args[9:], arguments[9:], strict=True)]  # fmt: skip
+        seen = [
+            cgutils.create_struct_proxy(t)(target, builder, x)
+            for t, x in zip(signature.args[9:], arguments[9:], strict=True)
+        ]
         C, TO, A, B, OF = (builder.ptrtoint(array.data, word) for array in arrays)
         c_panel, c_row, _ = cgutils.unpack_tuple(builder, arrays[0].strides, 3)
         a_row, a_column = cgutils.unpack_tuple(builder, arrays[2].strides, 2)
@@ -180,13 +211,17 @@ def sums_of_products(c, of):
                     yield loop.index, entry(OF, loop.index)
                     return
                 left = cgutils.alloca_once_value(builder, entry(OF, loop.index))
-                again, inside, over = (builder.append_basic_block(name) for name in ("again", "bit", "over"))
+                again, inside, over = (
+                    builder.append_basic_block(name) for name in ("again", "bit", "over")
+                )
                 builder.branch(again)
                 builder.position_at_end(again)
                 now = builder.load(left)
                 builder.cbranch(builder.icmp_unsigned("!=", now, word(0)), inside, over)
                 builder.position_at_end(inside)
-                k = builder.add(builder.mul(loop.index, word(64)), builder.cttz(now, ir.IntType(1)(1)))
+                k = builder.add(
+                    builder.mul(loop.index, word(64)), builder.cttz(now, ir.IntType(1)(1))
+                )
                 builder.store(builder.and_(now, builder.sub(now, word(1))), left)
                 yield k, k
                 builder.branch(again)
@@ -195,7 +230,11 @@ def sums_of_products(c, of):
         C, B = plus(C, c_panel, panel), plus(B, b_panel, panel)
         done = builder.append_basic_block("done")
         which = builder.switch(builder.add(builder.mul(rows, word(8)), vectors), done)
-        sizes = {(m, n) for n in range(1, VECTORS + 1) for m in (*range(1, ROWS + 1), ROWS * (VECTORS // n))}
+        sizes = {
+            (m, n)
+            for n in range(1, VECTORS + 1)
+            for m in (*range(1, ROWS + 1), ROWS * (VECTORS // n))
+        }
         few = {(m, n) for n in range(1, BESIDE + 1) for m in range(1, FEW + 1)}
         for m, n in sorted(few if in_bits else sizes):
             which.add_case(word(8 * m + n), block := builder.append_basic_block(f"piece{m}x{n}"))
@@ -206,10 +245,15 @@ def sums_of_products(c, of):
             sums = [cgutils.alloca_once(builder, vector) for _ in places]
             for place, total in zip(places, sums, strict=True):
                 builder.store(nought if seen else builder.load(place, align=size), total)
-            mine = [plus(A, a_row, row if in_bits else builder.add(low, word(i))) for i, row in enumerate(to)]
+            mine = [
+                plus(A, a_row, row if in_bits else builder.add(low, word(i)))
+                for i, row in enumerate(to)
+            ]
             with each() as (column, row):
                 left, right = [plus(line, a_column, column) for line in mine], plus(B, b_row, row)
-                factors = [builder.load(at(plus(right, b_panel, j), vector), align=size) for j in range(n)]
+                factors = [
+                    builder.load(at(plus(right, b_panel, j), vector), align=size) for j in range(n)
+                ]
                 for i in range(m):
                     one = broadcast(left[i])
                     for total, factor in zip(sums[i * n :], factors, strict=False):

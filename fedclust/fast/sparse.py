@@ -1,9 +1,11 @@
-"""Sums of products C += A B that leave out the zeros of A: images' background, units that a ReLU has shut.
+"""Sums of products C += A B that leave out the zeros of A: images' background, units that a ReLU
+has shut.
 
-Lines of A that are alike go together, a few at a time: what is left out is where all of them are zero. That is kept in
-bits, 64 to a word. The more lines, the less often a line of B is read; the fewer, the more of them is zero. Measured,
-two are best, and one of the many short lines of A^T, whose zeros have nothing in common. Where most numbers are not
-zero, nothing is left out, and the sums are those of `products`.
+Lines of A that are alike go together, a few at a time: what is left out is where all of them are
+zero. That is kept in bits, 64 to a word. The more lines, the less often a line of B is read; the
+fewer, the more of them is zero. Measured, two are best, and one of the many short lines of A^T,
+whose zeros have nothing in common. Where most numbers are not zero, nothing is left out, and the
+sums are those of `products`.
 """
 
 import numpy as np
@@ -25,8 +27,9 @@ WORDS = 2  # of bits at a time: as much of B as stays in the first cache while a
 
 @compiled
 def groups(width, order, few):
-    """Room for lines of this width in this order, a `few` at a time: their bits, the order, the bits of each group;
-    sizes, which are `few`, how many lines there are, and how many go together, 0 if nothing is left out."""
+    """Room for lines of this width in this order, a `few` at a time: their bits, the order, the
+    bits of each group; sizes, which are `few`, how many lines there are, and how many go together,
+    0 if nothing is left out."""
     alive = np.zeros((len(order), parts(width, 64)), np.uint64)
     return alive, order, np.zeros_like(alive), np.array([few, 0, 0])
 
@@ -90,7 +93,8 @@ def dense(c, a, b, n, seen):
 
 @compiled
 def bits(a, width, found):
-    """Which of the first numbers of each line of a (n, whole vectors) are not zero, into found (n, words)."""
+    """Which of the first numbers of each line of a (n, whole vectors) are not zero, into found (n,
+    words)."""
     lanes = VECTOR // a.itemsize
     for b in range(len(a)):
         for w in range(found.shape[1]):
@@ -102,8 +106,8 @@ def bits(a, width, found):
 
 @compiled
 def turn_bits(alive, n, width, found):
-    """The same of the columns, into found (width, words), square by square: halves change places, then halves of
-    these."""
+    """The same of the columns, into found (width, words), square by square: halves change places,
+    then halves of these."""
     square = np.empty(64, np.uint64)
     for w in range(found.shape[1]):
         for v in range(alive.shape[1]):
@@ -162,7 +166,9 @@ def unite(n, lines):
 def ones(word):
     """How many bits are 1: of each pair, of each four, of each eight, of all."""
     word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
-    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    word = (word & np.uint64(0x3333333333333333)) + (
+        (word >> np.uint64(2)) & np.uint64(0x3333333333333333)
+    )
     word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
     return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
 

@@ -8,11 +8,10 @@ import statistics
 import sys
 
 import torch
-from torch import Tensor
 
-from fedclust import datasets, partition
+from fedclust import datasets, fast, partition
 from fedclust.algorithms import Joint
-from fedclust.decision import decisions
+from fedclust.algorithms.joint import Seen
 from fedclust.models import mlp
 from fedclust.training import LocalSGD
 from tests.algorithms.test_joint import loop
@@ -35,17 +34,18 @@ def main(threads: int = 1) -> None:
             count, dw = mask.sum(1, keepdim=True), state.models - state.memory["previous"]
             given = model, state.models, dw, x, y, mask
 
-            def ours(given: tuple = given, count: Tensor = count) -> tuple[Tensor, ...]:
-                return decisions(*given, method.margin(count), method.toward)
+            def ours(method: Joint = method, given: tuple = given) -> Seen:
+                return fast.choose(method, *given[1:3], given[3:])
 
-            def plain(given: tuple = given) -> tuple[Tensor, ...]:
-                return loop(*given)
+            def plain(given: tuple = given) -> Seen:
+                return Seen(*loop(*given), method.update)
 
-            found, expected = (method.score(*seen, dw, count).argmax(1) for seen in (ours(), plain()))
-            fast, slow = map(min, interleaved({"ours": ours, "loop": plain}, TURNS).values())
-            ratios.append(slow / fast)
-            print(f"iteration {t}: loop {slow:.3f} s, ours {fast:.3f} s, {slow / fast:.1f}x; "
-                  f"gradients of {int((ours()[2] > 0).sum())} of {found.numel() * 4} pairs; "
+            both = ours(), plain()
+            found, expected = (method.score(seen, dw, count).argmax(1) for seen in both)
+            quick, slow = map(min, interleaved({"ours": ours, "loop": plain}, TURNS).values())
+            ratios.append(slow / quick)
+            print(f"iteration {t}: loop {slow:.3f} s, ours {quick:.3f} s, {slow / quick:.1f}x; "
+                  f"gradients of {int((ours().norm > 0).sum())} of {found.numel() * 4} pairs; "
                   f"same choices: {int((found == expected).sum())} of {len(found)}")  # fmt: skip
         state, _ = method.step(state, fed, 0, t)
     print(f"median over these iterations: {statistics.median(ratios):.1f}x")

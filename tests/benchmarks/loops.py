@@ -15,11 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedclust import datasets, partition
+from fedclust import datasets, fast, partition
 from fedclust.algorithms import DCFL, Joint
-from fedclust.decision import chosen_step, decisions, room
 from fedclust.federation import Federation
-from fedclust.models import ChannelsLast, Convolution, Model, cnn, mlp, vgg19
+from fedclust.models import ChannelsLast, Model, cnn, mlp, vgg19
 from fedclust.privacy import DPSGD
 from fedclust.rng import stream
 from fedclust.training import LocalSGD
@@ -49,25 +48,32 @@ def medians(spent: dict[str, list[float]]) -> dict[str, float]:
 def clients(n: int, size: int, shape: tuple[int, ...], classes: int) -> Federation:
     draw = stream(0, "bench")
     data = [
-        (torch.randn(size, *shape, generator=draw), torch.randint(classes, (size,), generator=draw)) for _ in range(n)
+        (torch.randn(size, *shape, generator=draw), torch.randint(classes, (size,), generator=draw))
+        for _ in range(n)
     ]
     tests = [(x[:1], y[:1]) for x, y in data]
-    return Federation.stack({"train": data, "test": tests}, group=torch.zeros(n, dtype=torch.long), classes=classes)
+    return Federation.stack(
+        {"train": data, "test": tests}, group=torch.zeros(n, dtype=torch.long), classes=classes
+    )
 
 
 def usual(model: Model, row: Tensor | None = None) -> nn.Module:
     """The module as one writes it: convolution, ReLU, pooling, in the default memory layout."""
     net = model.build() if row is None else model.module(row)
-    layers = [layer for layer in net.modules() if not list(layer.children()) and not isinstance(layer, ChannelsLast)]
+    layers = [
+        layer
+        for layer in net.modules()
+        if not list(layer.children()) and not isinstance(layer, ChannelsLast)
+    ]
     for i, (a, b) in enumerate(pairwise(layers)):
         if isinstance(a, nn.MaxPool2d) and isinstance(b, nn.ReLU):
             layers[i], layers[i + 1] = b, a
-        if isinstance(a, Convolution):
-            a.__class__ = nn.Conv2d
     return nn.Sequential(*layers).to(memory_format=torch.contiguous_format)
 
 
-def joint(devices: int = 80, gradients: bool = True, iteration: int = 1, noise: bool = False) -> Ways:
+def joint(
+    devices: int = 80, gradients: bool = True, iteration: int = 1, noise: bool = False
+) -> Ways:
     """W3: every device scores every model on its batch, takes the best, makes a step from it; models are averaged.
 
     On MNIST, split as in the paper; or on noise, whose labels each group of devices turns by two more: there is no
@@ -77,12 +83,16 @@ def joint(devices: int = 80, gradients: bool = True, iteration: int = 1, noise: 
     if noise:
         draw = stream(0, "bench")
         kind, group = torch.randint(8, (devices, batch), generator=draw), torch.arange(devices) % k
-        x = 0.3 * torch.randn(8, *GREY, generator=draw)[kind] + torch.randn(devices, batch, *GREY, generator=draw)
+        x = 0.3 * torch.randn(8, *GREY, generator=draw)[kind] + torch.randn(
+            devices, batch, *GREY, generator=draw
+        )
         each = list(zip(x, (kind + 2 * group[:, None]) % 8, strict=True))
         fed = Federation.stack({"train": each, "test": each}, group=group, classes=8)
     else:
         data = datasets.load("mnist")
-        fed = partition.class_table(data, partition.TABLES["mnist"], devices=devices, relabel=True, seed=0)
+        fed = partition.class_table(
+            data, partition.TABLES["mnist"], devices=devices, relabel=True, seed=0
+        )
     method = Joint(LocalSGD(model, lr=0.1, batch=batch), k, lam=0.2)
     state = method.init(model.init(0), fed, 0)
     for t in range(iteration):
@@ -90,7 +100,6 @@ def joint(devices: int = 80, gradients: bool = True, iteration: int = 1, noise: 
     rows, directions = state.models, state.models - state.memory["previous"]
     x, y, mask = seen = method.batch(fed, 0, iteration)
     count = mask.sum(1, keepdim=True)
-    reach = method.margin(count), method.toward
     modules, found = [model.module(row) for row in rows], {}
 
     def loop() -> None:
@@ -116,10 +125,10 @@ def joint(devices: int = 80, gradients: bool = True, iteration: int = 1, noise: 
         torch.stack([r / (choice == j).sum().clamp_min(1) for j, r in enumerate(returned)])
 
     def ours() -> None:
-        passes, dw = room(model, rows, seen[1]), directions if gradients else None
-        choice = method.score(*decisions(model, rows, dw, *seen, *reach, passes), dw, count).argmax(1)
-        found["ours"] = choice
-        chosen_step(model, rows, choice, *seen, 0.1, passes)
+        dw = directions if gradients else None
+        look = fast.choose(method, rows, dw, seen)
+        found["ours"] = method.score(look, dw, count).argmax(1)
+        look.update(found["ours"], 0.1)
 
     loop(), ours()
     assert torch.equal(found["loop"], found["ours"]), "both ways must choose the same models"
@@ -142,7 +151,11 @@ def vgg(samples: int = 320, width: float = 1.0) -> Ways:
     def ours(train: LocalSGD) -> Callable[[], object]:
         return lambda: train(start, fed, torch.arange(1), 0, 0)
 
-    return {"plain loop": loop, "fedclust": ours(train), "fedclust, bfloat16": ours(replace(train, autocast=True))}
+    return {
+        "plain loop": loop,
+        "fedclust": ours(train),
+        "fedclust, bfloat16": ours(replace(train, autocast=True)),
+    }
 
 
 def private(model: Model, n: int, size: int, batch: int, momentum: float = 0.0) -> Ways:
@@ -159,13 +172,18 @@ def private(model: Model, n: int, size: int, batch: int, momentum: float = 0.0) 
         ends = []
         for i in range(n):
             with torch.no_grad():
-                for w, value in zip(net.parameters(), usual(model, theta).parameters(), strict=True):
+                for w, value in zip(
+                    net.parameters(), usual(model, theta).parameters(), strict=True
+                ):
                     w.copy_(value)
             step = DPOptimizer(
                 torch.optim.SGD(wrapped.parameters(), 0.05, momentum), noise_multiplier=1.0, max_grad_norm=1.0,
                 expected_batch_size=batch, generator=stream(0, "noise", i),
             )  # fmt: skip
-            drawn = torch.rand(math.ceil(size / batch), size, generator=stream(0, "batches", i)) < batch / size
+            drawn = (
+                torch.rand(math.ceil(size / batch), size, generator=stream(0, "batches", i))
+                < batch / size
+            )
             for chosen in drawn:
                 step.zero_grad()
                 cross_entropy(wrapped(fed.x[i][chosen]), fed.y[i][chosen]).backward()

@@ -12,6 +12,7 @@ from torch import nn
 
 from fedclust.fast import convnet
 from fedclust.fast.products import VECTOR
+from fedclust.fast.training import geometry
 from fedclust.models import cnn
 from fedclust.privacy import DPSGD
 from fedclust.training import LocalSGD
@@ -31,15 +32,19 @@ def block(x, w, b, pooled=True):
     picture = np.zeros(convnet.room(n_in, side, lanes), x.numpy().dtype)
     picture[: x.numel()] = x.flatten()
     z = np.zeros((n_out, convnet.places(side, kernel, lanes)), picture.dtype)
-    out, where = np.zeros(n_out * sides[0] * sides[1], picture.dtype), np.zeros((n_out, *sides), np.int32)
+    out, where = (
+        np.zeros(n_out * sides[0] * sides[1], picture.dtype),
+        np.zeros((n_out, *sides), np.int32),
+    )
     convnet.block(torch.cat([w.flatten(), b]).numpy(), picture, z, out, where, side, kernel)
     return torch.from_numpy(out).view(where.shape), where, picture, side
 
 
 def test_a_block_by_hand():
-    """A 6x6 picture of one colour, all ones but x[0, 0] = 3; kernel of ones, bias 1: z = [[28, 26], [26, 26]], and the
-    second channel, with the kernel's sign turned and no bias, stays below zero. The gradient 2 of the output goes to
-    z[0, 0] alone, so dw = 2 x[:5, :5], db = 2 and dx = 2 on the first five lines and columns."""
+    """A 6x6 picture of one colour, all ones but x[0, 0] = 3; kernel of ones, bias 1: z = [[28, 26],
+    [26, 26]], and the second channel, with the kernel's sign turned and no bias, stays below zero.
+    The gradient 2 of the output goes to z[0, 0] alone, so dw = 2 x[:5, :5], db = 2 and dx = 2 on
+    the first five lines and columns."""
     x = torch.ones(1, 6, 6)
     x[0, 0, 0] = 3
     w, b = torch.stack([torch.ones(1, 5, 5), -torch.ones(1, 5, 5)]), torch.tensor([1.0, 0.0])
@@ -47,12 +52,21 @@ def test_a_block_by_hand():
     assert out.tolist() == [[[28.0]], [[0.0]]]
     assert where.tolist() == [[[0]], [[-1]]]
     kerns, dw, dx, across = (
-        np.zeros(shape, np.float32) for shape in ((2, 25, LANES), (2, 5, 5, LANES), (36, LANES), (36, LANES))
+        np.zeros(shape, np.float32)
+        for shape in ((2, 25, LANES), (2, 5, 5, LANES), (36, LANES), (36, LANES))
     )
     for o in range(2):
         convnet.side_by_side(w[o].flatten().numpy(), kerns[o], 1)
-    above, live, delta = np.full((1, 2), 2, np.float32), np.zeros(1, np.int64), np.zeros(1, np.float32)
-    runs, db, rest = np.zeros((2, 1, 5, convnet.RUN), np.float32), np.zeros(2, np.float32), (picture, above, where)
+    above, live, delta = (
+        np.full((1, 2), 2, np.float32),
+        np.zeros(1, np.int64),
+        np.zeros(1, np.float32),
+    )
+    runs, db, rest = (
+        np.zeros((2, 1, 5, convnet.RUN), np.float32),
+        np.zeros(2, np.float32),
+        (picture, above, where),
+    )
     convnet.back(*rest, side, 5, live, delta, runs, db, kerns[:0], across, dx)
     assert not dx.any()  # as a first block
     dw_first, db[:] = runs[:, 0, :, :5], 0
@@ -104,7 +118,10 @@ def test_training_is_the_plain_loops(colours, channels, hidden, more, batch, opt
     """Any depth, widths and sides, odd ones too."""
     side = 6 if len(channels) == 1 else 16
     model = cnn((colours, side + more, side + 2), 3, tuple(channels), kernel, pool, tuple(hidden))
-    fed, train = clients((7, 1), model.shape), LocalSGD(model, lr=0.1, batch=batch, epochs=2, **OPTIONS[options])
+    fed, train = (
+        clients((7, 1), model.shape),
+        LocalSGD(model, lr=0.1, batch=batch, epochs=2, **OPTIONS[options]),
+    )
     theta = starts(model, 2)
     out = replace(train, backend="stacked")(theta, fed, torch.arange(2), 0, 1)
     for i in range(2):
@@ -120,8 +137,13 @@ def test_private_training_is_the_loops(clip, noise, momentum, pool):
     """The loop's is compared with Opacus' in test_privacy."""
     model = cnn((1, 16, 17), 3, (2, 3), 5, pool, (5,))
     fed, theta = clients((13, 5), model.shape), starts(model, 2)
-    train = DPSGD(model, lr=0.1, batch=4, epochs=2, noise_multiplier=noise, clip=clip, momentum=momentum)
-    outs = [replace(train, backend=way)(theta, fed, torch.arange(2), 0, 0) for way in ("stacked", "loop")]
+    train = DPSGD(
+        model, lr=0.1, batch=4, epochs=2, noise_multiplier=noise, clip=clip, momentum=momentum
+    )
+    outs = [
+        replace(train, backend=way)(theta, fed, torch.arange(2), 0, 0)
+        for way in ("stacked", "loop")
+    ]
     torch.testing.assert_close(*outs, rtol=0, atol=1e-9)
 
 
@@ -139,8 +161,8 @@ def test_which_networks_it_takes():
     assert cnn((3, 32, 32), 10, (6, 16), 5, "each", (120, 84)).blocks == (3, 6, 16)
     assert cnn((3, 32, 32), 10, (6, 16), 5, "each", (120, 84)).dense == (400, 120, 84, 10)
     assert cnn((1, 14, 14), 47, (6, 16), 3, "each", (256,)).kernel == 3
-    assert cnn((1, 28, 28), 10, (32, 64), 3, "last", (128,)).geometry[0].tolist() == [[28, 28], [26, 26], [12, 12]]
+    sides = geometry(cnn((1, 28, 28), 10, (32, 64), 3, "last", (128,)))[0]
+    assert sides.tolist() == [[28, 28], [26, 26], [12, 12]]
     other = cnn((1, 28, 28), 10, (4,), 9, "each", ())
-    assert not other.blocks
     with pytest.raises(ValueError, match="blocks of convolution"):
         LocalSGD(other, lr=0.1, backend="stacked")

@@ -13,7 +13,8 @@ KEY = key(0, "test")
 
 
 def test_they_are_quantiles_of_their_bits():
-    """Against the exact quantile function, at the bits that the generator gives and at the outermost that it can."""
+    """Against the exact quantile function, at the bits that the generator gives and at the
+    outermost that it can."""
     drawn = np.array([int(normal.bits(np.uint64(KEY | 1), np.uint64(i))) for i in range(20_000)])
     y = ((drawn & 0x7FFFFFFF) + 0.5) / 2**31
     expected = np.where(drawn >> 31, 1, -1) * stats.norm.ppf(y / 2)

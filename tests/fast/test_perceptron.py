@@ -15,7 +15,9 @@ from fedclust.training import LocalSGD
 def clients(images):
     draw = torch.Generator().manual_seed(1)
     data = [(x, torch.randint(3, (len(x),), generator=draw)) for x in images]
-    return Federation.stack({"train": data, "test": data}, group=torch.zeros(len(data), dtype=torch.long), classes=3)
+    return Federation.stack(
+        {"train": data, "test": data}, group=torch.zeros(len(data), dtype=torch.long), classes=3
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -33,7 +35,9 @@ def test_a_background_changes_nothing(side, hidden, background, ink, batch, more
     fed, model = clients(images), mlp((1, side, side), 3, tuple(hidden))
     theta = torch.stack([model.init(0), model.init(1)]).double()
     outs = [
-        LocalSGD(model, lr=0.1, epochs=3, batch=batch, backend=backend, **more)(theta, fed, torch.arange(2), 0, 0)
+        LocalSGD(model, lr=0.1, epochs=3, batch=batch, backend=backend, **more)(
+            theta, fed, torch.arange(2), 0, 0
+        )
         for backend in ("stacked", "loop")
     ]
     torch.testing.assert_close(*outs, rtol=0, atol=1e-9)
@@ -43,8 +47,16 @@ def test_the_background_by_hand():
     """Corner 2 on three of four pixels is one; a corner that half of the pixels have is none."""
     assert perceptron.background(np.array([2.0, 2, 2, 5])) == 2
     assert perceptron.background(np.array([2.0, 2, 3, 5])) == 0
-    x, on, seen = np.array([[2.0, 2, 2, 5], [2, 2, 7, 2], [9, 2, 2, 2]]), np.zeros(5, np.int64), np.zeros(4, np.bool_)
-    assert on[: perceptron.visible(x, np.array([0, 1]), 2.0, seen, on)].tolist() == [2, 3, 4]  # 4 is the bias
+    x, on, seen = (
+        np.array([[2.0, 2, 2, 5], [2, 2, 7, 2], [9, 2, 2, 2]]),
+        np.zeros(5, np.int64),
+        np.zeros(4, np.bool_),
+    )
+    assert on[: perceptron.visible(x, np.array([0, 1]), 2.0, seen, on)].tolist() == [
+        2,
+        3,
+        4,
+    ]  # 4 is the bias
 
 
 @pytest.mark.parametrize("label", [3, -1, 99])
@@ -59,7 +71,9 @@ def test_labels_that_do_not_fit_are_named(label):
 def test_images_that_do_not_fit_are_named():
     model = mlp((1, 3, 3), 3, (5,))
     with pytest.raises(ValueError, match=r"client 0: images are \(1, 2, 2\)"):
-        LocalSGD(model, lr=0.1)(model.init(0)[None], clients([torch.zeros(4, 1, 2, 2)]), torch.tensor([0]), 0, 0)
+        LocalSGD(model, lr=0.1)(
+            model.init(0)[None], clients([torch.zeros(4, 1, 2, 2)]), torch.tensor([0]), 0, 0
+        )
 
 
 def test_a_diverged_client_harms_no_other():
@@ -76,5 +90,8 @@ def test_a_diverged_client_harms_no_other():
 
 def test_arrays_begin_with_a_line_of_the_cache():
     row, widths = np.zeros(7 * 5 + 5, np.float32), np.array([7, 5])
-    made = [[*perceptron.load(row, widths, 16), *perceptron.spaces(widths, 3, 16, row)[0]] for _ in range(20)]
+    made = [
+        [*perceptron.load(row, widths, 16), *perceptron.spaces(widths, 3, 16, row)[0]]
+        for _ in range(20)
+    ]
     assert {a.ctypes.data % 64 for arrays in made for a in arrays} == {0}

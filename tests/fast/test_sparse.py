@@ -1,4 +1,5 @@
-"""Products that leave out zeros: which they are, who goes with whom, and that nothing else is left out."""
+"""Products that leave out zeros: which they are, who goes with whom, and that nothing else is left
+out."""
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from fedclust.fast.products import VECTOR, in_panels
 
 
 def with_zeros(lines, width, zeros, real, seed=0):
-    """Whole numbers, so that every order of summation gives the same, in whole vectors; junk behind the width."""
+    """Whole numbers, so that every order of summation gives the same, in whole vectors; junk behind
+    the width."""
     draw, lanes = np.random.default_rng(seed), VECTOR // real(0).itemsize
     a = draw.integers(-9, 9, (lines, padded(width, lanes))).astype(real)
     a[:, :width][draw.random((lines, width)) < zeros] = 0
@@ -32,7 +34,12 @@ def test_bits_by_hand():
     assert [sparse.ones(np.uint64(word)) for word in (0, 0b1001, 2**64 - 1)] == [0, 2, 64]
     turned = np.full((70, 1), 7, np.uint64)
     sparse.turn_bits(found, 2, 70, turned)
-    assert {i: int(word) for i, (word,) in enumerate(turned) if word} == {0: 0b01, 3: 0b01, 69: 0b01, 64: 0b10}
+    assert {i: int(word) for i, (word,) in enumerate(turned) if word} == {
+        0: 0b01,
+        3: 0b01,
+        69: 0b01,
+        64: 0b10,
+    }
 
 
 @settings(max_examples=30, deadline=None)
@@ -40,7 +47,8 @@ def test_bits_by_hand():
 def test_bits_turned_over_are_the_columns(lines, width, zeros):
     a = with_zeros(lines, width, zeros, np.float64, lines)
     alive, turned, columns = (
-        np.zeros((n, sparse.parts(m, 64)), np.uint64) for n, m in ((lines, width), (width, lines), (width, lines))
+        np.zeros((n, sparse.parts(m, 64)), np.uint64)
+        for n, m in ((lines, width), (width, lines), (width, lines))
     )
     sparse.bits(a, width, alive)
     sparse.turn_bits(alive, lines, width, turned)
@@ -54,7 +62,12 @@ def test_the_most_alike_are_side_by_side():
     alive = np.array([[0b1111], [0b1000], [0b0111], [0b1001]], np.uint64)
     order = np.zeros(4, np.int64)
     sparse.side_by_side(alive, order)
-    assert order.tolist() == [0, 2, 3, 1]  # from 1111 to 0111 (1 bit), then 1001 (3 bits; 1000: 4), then 1000
+    assert order.tolist() == [
+        0,
+        2,
+        3,
+        1,
+    ]  # from 1111 to 0111 (1 bit), then 1001 (3 bits; 1000: 4), then 1000
 
 
 def test_two_lines_go_together_unless_they_have_hardly_a_zero():

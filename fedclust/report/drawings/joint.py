@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 
 from fedclust import models
 from fedclust.algorithms.joint import Joint
-from fedclust.decision import decisions
 from fedclust.federation import Federation
 from fedclust.models import Model
 from fedclust.report import plots
@@ -27,12 +26,12 @@ def choices(joint: Joint, fed: Federation, seed: int, t: int) -> Figure:
         before, (after, _) = after, joint.step(after, fed, seed, past)
     w, dw = before.models, before.models - before.memory["previous"]  # (K, P) each
     x, y, mask = joint.batch(fed, seed, t)
-    found = decisions(joint.train.model, w, dw, x, y, mask)  # (N, K) each
+    seen = joint.look(w, dw, (x, y, mask))  # (N, K) each
     count = mask.sum(1, keepdim=True)
     panes = {
-        "1  loss L": found[0],
-        "2  similarity S": replace(joint, lam=1.0).score(*found, dw, count),
-        f"3  {joint.lam:g} S $-$ {1 - joint.lam:g} L": joint.score(*found, dw, count),
+        "1  loss L": seen.loss,
+        "2  similarity S": replace(joint, lam=1.0).score(seen, dw, count),
+        f"3  {joint.lam:g} S $-$ {1 - joint.lam:g} L": joint.score(seen, dw, count),
     }
     fig, axes = plots.panels(1, 4, height=2.6)
     devices = [f"{i + 1} ({chr(65 + g)})" for i, g in enumerate(fed.group.tolist())]

@@ -1,7 +1,9 @@
-"""Perceptrons that clients share: every client's batch under each of K models, compiled, on the sums of `perceptron`.
+"""Perceptrons that clients share: every client's batch under each of K models, compiled, on the
+sums of `perceptron`.
 
-Nothing is multiplied where the images show the background u, or where a unit is shut (`sparse`). With x = u 1 + v, v
-zero at the background, and the sums over all pixels, the first layer's outputs and the gradient G of its weights are
+Nothing is multiplied where the images show the background u, or where a unit is shut (`sparse`).
+With x = u 1 + v, v zero at the background, and the sums over all pixels, the first layer's outputs
+and the gradient G of its weights are
 
     x W = v W + u r                              r = 1^T W, (out,)
     G = v^T dZ + u 1 s^T                         s = sum of dZ over the batch, (out,)
@@ -9,8 +11,9 @@ zero at the background, and the sums over all pixels, the first layer's outputs 
 
 so that the gradient of a (client, model) pair is never made to be looked at.
 
-Where the largest cosine is sought, not even that is done for most pairs. The columns of a direction D of the first
-layer lie almost in the span of a few, P (out, r). For orthonormal P (Cauchy and Schwarz),
+Where the largest cosine is sought, not even that is done for most pairs. The columns of a direction
+D of the first layer lie almost in the span of a few, P (out, r). For orthonormal P (Cauchy and
+Schwarz),
 
     |<G, D> - <P^T G, P^T D>| <= sqrt(|G|^2 - |P^T G|^2) |D - P P^T D|,     P^T G = (dZ P)^T x,
 
@@ -54,23 +57,59 @@ BLOCK = 2 * ROWS  # samples in a piece of the triangle below a diagonal
 
 
 @compiled
-def decide(rows, towards, onto, within, beyond, widths, x, y, mask, margin, sign, loss, dot, square, outputs, likely):
-    """`decision.decisions` for models (K, P), directions (K, P) or none, batches (N, B, in), (N, B), (N, B), margins
-    (N,); loss, dot, square (N, K) are filled, and likely (N,), the models that win, with their hidden layers' outputs.
+def decide(
+    rows,
+    towards,
+    onto,
+    within,
+    beyond,
+    widths,
+    x,
+    y,
+    mask,
+    margin,
+    sign,
+    loss,
+    dot,
+    square,
+    outputs,
+    likely,
+):
+    """`choice.of_perceptrons` for models (K, P), directions (K, P) or none, batches (N, B, in), (N,
+    B), (N, B), margins (N,); loss, dot, square (N, K) are filled, and likely (N,), the models that
+    win, with their hidden layers' outputs.
 
-    With a `sign`, models are looked at roughly first (`onto`, `within`, `beyond` are `decision.subspaces`), and if more
-    than one can win then exactly, the most promising before the others. The others' dot is what it can be at most.
+    With a `sign`, models are looked at roughly first (`onto`, `within`, `beyond` are
+    `choice.subspaces`), and if more than one can win then exactly, the most promising before the
+    others. The others' dot is what it can be at most.
     """
-    real, lanes, layers, models, most = rows.dtype.type, VECTOR // rows.itemsize, len(widths) - 1, len(rows), x.shape[1]
-    W, D = all_panels(rows, widths, lanes), all_panels(towards, widths, lanes)  # model j's layer k: W[j * layers + k]
-    A = [a for _ in rows for a in spaces(widths, most, lanes, rows)[0]]  # ... A[j * (layers + 1) + k]
+    real, lanes, layers, models, most = (
+        rows.dtype.type,
+        VECTOR // rows.itemsize,
+        len(widths) - 1,
+        len(rows),
+        x.shape[1],
+    )
+    W, D = (
+        all_panels(rows, widths, lanes),
+        all_panels(towards, widths, lanes),
+    )  # model j's layer k: W[j * layers + k]
+    A = [
+        a for _ in rows for a in spaces(widths, most, lanes, rows)[0]
+    ]  # ... A[j * (layers + 1) + k]
     dZ = [d for _ in rows for d in spaces(widths, most, lanes, rows)[1]]
     T, few = all_turned(rows, widths, lanes), np.zeros((most, lanes), rows.dtype)
     images, columns = by_images(most, widths, rows), by_columns(most, widths)
     (across, alike), seen = by_pairs(most, widths[0], lanes, rows), np.zeros((2, lanes), rows.dtype)
-    r, r_towards = [column_sums(W[j * layers]) for j in range(models)], [column_sums(d) for d in D[::layers]]
+    r, r_towards = (
+        [column_sums(W[j * layers]) for j in range(models)],
+        [column_sums(d) for d in D[::layers]],
+    )
     r_within = [column_sums(within[j : j + 1]) for j in range(len(within))]
-    lengths, chosen = [math.sqrt(norm2(towards[j])) for j in range(len(towards))], np.zeros(most, np.int64)
+    lengths, chosen = (
+        [math.sqrt(norm2(towards[j])) for j in range(len(towards))],
+        np.zeros(most, np.int64),
+    )
     others, promise = np.zeros(models), np.zeros(models)
     for i in range(len(x)):
         n = real_ones(mask[i], chosen)
@@ -80,7 +119,11 @@ def decide(rows, towards, onto, within, beyond, widths, x, y, mask, margin, sign
             mine, top = A[j * (layers + 1) :], A[j * (layers + 1) + layers]
             predict_batch(images, n, u, r[j], W[j * layers :], mine, widths, 0)
             loss[i, j] = mean_loss(top, y[i], chosen[:n], widths[-1])
-        ranks, rough, half = ascending(loss[i]), sign != 0 and margin[i] < math.inf, margin[i] / real(2)
+        ranks, rough, half = (
+            ascending(loss[i]),
+            sign != 0 and margin[i] < math.inf,
+            margin[i] / real(2),
+        )
         reach, likely[i] = loss[i, ranks[0]] + margin[i], ranks[0]
         if len(towards) == 0 or models == 1 or not loss[i, ranks[1]] <= reach:
             keep(A[likely[i] * (layers + 1) :], widths, outputs[i])
@@ -103,7 +146,9 @@ def decide(rows, towards, onto, within, beyond, widths, x, y, mask, margin, sign
             if rough:
                 few[:n] = 0
                 units, basis = np.arange(widths[1]), onto[j : j + 1, :, :lanes]
-                add_product(in_panels(few, lanes), np.arange(n), delta[0][:n, : widths[1]], basis, units)  # dZ P
+                add_product(
+                    in_panels(few, lanes), np.arange(n), delta[0][:n, : widths[1]], basis, units
+                )  # dZ P
                 along = others[j] + product(few, images, n, within[j : j + 1], u, r_within[j], seen)
                 around = math.sqrt(max(size - length2(few, alike, n, seen), 0.0)) * beyond[j]
                 dot[i, j] = along + sign * around
@@ -127,8 +172,8 @@ def decide(rows, towards, onto, within, beyond, widths, x, y, mask, margin, sign
 
 @compiled
 def mean_step(row, widths, x, y, mask, members, known, outputs, lr, out):
-    """Into `out`, the mean over these members' batches of their models one step from `row` (P,). Of those that are
-    `known` (N,), `outputs` holds what the hidden layers made."""
+    """Into `out`, the mean over these members' batches of their models one step from `row` (P,). Of
+    those that are `known` (N,), `outputs` holds what the hidden layers made."""
     real, lanes, layers, most = row.dtype.type, VECTOR // row.itemsize, len(widths) - 1, x.shape[1]
     W, A = load(row, widths, lanes), spaces(widths, most, lanes, row)[0]
     T, dZ = turned_over(row, widths, lanes), spaces(widths, most, lanes, row)[1]
@@ -146,7 +191,11 @@ def mean_step(row, widths, x, y, mask, members, known, outputs, lr, out):
         predict_batch(images, n, u, r, W, a, widths, layers - 1 if known[i] else 0)
         deltas(a, T, y[i], chosen[:n], widths, images[2], dZ, -lr / n / len(members))
         for k in range(layers):
-            to, inputs, lines = ends[k][:, :, :lanes], a[k][:n] if k else images[0][:n], images[2][k]
+            to, inputs, lines = (
+                ends[k][:, :, :lanes],
+                a[k][:n] if k else images[0][:n],
+                images[2][k],
+            )
             multiply_turned(to, inputs, widths[k] + 1, dZ[k], lines, columns[k], none)
         first = dZ[0]
         for b in range(n):
@@ -207,8 +256,12 @@ def real_ones(mask, chosen):
 
 @compiled
 def by_images(most, widths, like):
-    """Room for a batch: its images without background, their sums, and each layer's inputs in groups, in one order."""
-    values, order = np.zeros((most, padded(widths[0], VECTOR // like.itemsize)), like.dtype), np.arange(most)
+    """Room for a batch: its images without background, their sums, and each layer's inputs in
+    groups, in one order."""
+    values, order = (
+        np.zeros((most, padded(widths[0], VECTOR // like.itemsize)), like.dtype),
+        np.arange(most),
+    )
     values[:, widths[0]] = 1
     return values, np.zeros(most, like.dtype), [groups(width + 1, order, FEW) for width in widths]
 
@@ -223,7 +276,9 @@ def by_columns(most, widths):
 def by_pairs(most, n_in, lanes, like):
     """Room for the images side by side, in panels, and for their products."""
     panels = parts(most, lanes)
-    return np.zeros((panels, padded(n_in, lanes), lanes), like.dtype), np.zeros((most, panels * lanes), like.dtype)
+    return np.zeros((panels, padded(n_in, lanes), lanes), like.dtype), np.zeros(
+        (most, panels * lanes), like.dtype
+    )
 
 
 @compiled
@@ -271,7 +326,13 @@ def predict_batch(images, n, u, r, W, A, widths, first):
             for b in range(n):
                 for o in range(len(r)):
                     z[b, o] = u * r[o]
-            by_groups(into, values[:, : widths[0] + 1], w[:, :, :lanes], lines[0], np.zeros((0, lanes), z.dtype))
+            by_groups(
+                into,
+                values[:, : widths[0] + 1],
+                w[:, :, :lanes],
+                lines[0],
+                np.zeros((0, lanes), z.dtype),
+            )
         else:
             z[:n] = 0
             multiply(into, A[k][:n], widths[k] + 1, w[:, :, :lanes], lines[k])
@@ -281,7 +342,8 @@ def predict_batch(images, n, u, r, W, A, widths, first):
 
 @compiled
 def deltas(A, T, y, chosen, widths, lines, dZ, share):
-    """dL/dz of every layer, into dZ, for the loss times `share`, from the weights turned over. The logits are lost."""
+    """dL/dz of every layer, into dZ, for the loss times `share`, from the weights turned over. The
+    logits are lost."""
     n, layers, lanes, real = len(chosen), len(widths) - 1, T[0].shape[2], T[0].dtype.type
     for b in range(n):
         dZ[layers - 1][b] = 0
@@ -330,7 +392,8 @@ def length2(d, alike, n, seen):
 
 @compiled
 def compare(images, n, u, n_in, across, alike):
-    """alike + alike^T = x x^T of the chosen images with a 1 each, (n, n), with zeros above the diagonal."""
+    """alike + alike^T = x x^T of the chosen images with a 1 each, (n, n), with zeros above the
+    diagonal."""
     (values, above, lines), lanes = images, across.shape[2]
     for p in range(parts(n, lanes)):
         for i in range(0, across.shape[1], lanes):

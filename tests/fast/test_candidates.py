@@ -1,4 +1,5 @@
-"""Compiled decisions of perceptrons: images with a background, and models that cannot win any more."""
+"""Compiled decisions of perceptrons: images with a background, and models that cannot win any
+more."""
 
 import pytest
 import torch
@@ -6,15 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedclust.algorithms import Joint
-from fedclust.decision import chosen_step, decisions, room
-from fedclust.fast import shared
+from fedclust.algorithms.joint import Seen
+from fedclust.fast import candidates
+from fedclust.fast.choice import margin, room
 from fedclust.models import mlp
 from fedclust.training import LocalSGD
 from tests.algorithms.test_joint import loop
+from tests.fast.test_choice import chosen_step, decisions
 
 
 def batches(n, b, side, background, ink, seed=0):
-    """Images of which a part is one value, of 1 to b real samples each; labels of 3 classes; directions of 3 models."""
+    """Images of which a part is one value, of 1 to b real samples each; labels of 3 classes;
+    directions of 3 models."""
     draw = torch.Generator().manual_seed(seed)
     x = torch.randn(n, b, 1, side, side, generator=draw, dtype=torch.float64)
     x = torch.where(torch.rand(x.shape, generator=draw) < ink, x, background)
@@ -45,22 +49,34 @@ def test_a_background_changes_nothing(side, hidden, batch, background, ink, thre
         torch.testing.assert_close(fast, slow, rtol=1e-9, atol=1e-9)
     for k in (0, 2):
         for_k, net = (choice == k).nonzero()[:, 0], model.module(rows[k])
-        losses = [torch.nn.functional.cross_entropy(net(x[i][mask[i]]), y[i][mask[i]]) for i in for_k]
+        losses = [
+            torch.nn.functional.cross_entropy(net(x[i][mask[i]]), y[i][mask[i]]) for i in for_k
+        ]
         torch.stack(losses).mean().backward()
         step = torch.cat([w.grad.flatten() for w in net.parameters()])
         torch.testing.assert_close(ends[k], rows[k] - 0.3 * step, rtol=0, atol=1e-9)
     assert torch.equal(ends[1], rows[1])
     passes = room(model, rows, y)
     decisions(model, rows, directions, x, y, mask, passes=passes)
-    assert torch.equal(passes[1], seen[0].argmin(1))  # without a sign, the loss is all that is known
-    assert torch.equal(chosen_step(model, rows, choice, x, y, mask, 0.3, passes), ends)  # known or not, to the last bit
+    assert torch.equal(
+        passes[1], seen[0].argmin(1)
+    )  # without a sign, the loss is all that is known
+    assert torch.equal(
+        chosen_step(model, rows, choice, x, y, mask, lr=0.3, passes=passes), ends
+    )  # known or not, to the last bit
 
 
-@pytest.mark.parametrize("n", [0, 1, shared.TOGETHER - 1, shared.TOGETHER, 2 * shared.TOGETHER + 7])
+@pytest.mark.parametrize(
+    "n", [0, 1, candidates.TOGETHER - 1, candidates.TOGETHER, 2 * candidates.TOGETHER + 7]
+)
 @pytest.mark.parametrize("background", [0.0, -0.4])
 def test_predictions_are_the_modules(n, background):
     model, draw = mlp((1, 5, 5), 4, (9, 3)), torch.Generator().manual_seed(n)
-    x = torch.where(torch.rand(n, 1, 5, 5, generator=draw) < 0.3, torch.rand(n, 1, 5, 5, generator=draw), background)
+    x = torch.where(
+        torch.rand(n, 1, 5, 5, generator=draw) < 0.3,
+        torch.rand(n, 1, 5, 5, generator=draw),
+        background,
+    )
     row = model.init(0)
     torch.testing.assert_close(model.logits(row, x), model.module(row).eval()(x).detach())
     with pytest.raises(ValueError, match=r"images are \(1, 2, 2\)"):
@@ -70,21 +86,25 @@ def test_predictions_are_the_modules(n, background):
 @pytest.mark.parametrize("sign", ["descent", "printed"])
 @pytest.mark.parametrize("lam", [0.02, 0.2, 0.6, 1.0])
 def test_models_that_cannot_win_are_left_out_and_nobody_chooses_otherwise(lam, sign):
-    model = mlp((1, 4, 4), 3, (40,))  # more than a vector has lanes: a rough look is not an exact one
+    model = mlp(
+        (1, 4, 4), 3, (40,)
+    )  # more than a vector has lanes: a rough look is not an exact one
     rows = torch.stack([model.init(0, k) for k in range(5)]).double() * 2
     dw, (x, y, mask) = rows.roll(1, 0), batches(40, 6, 4, 0.0, 0.5)
-    method, count = Joint(LocalSGD(model, lr=0.1), k=5, lam=lam, sign=sign), mask.sum(1, keepdim=True)
+    method = Joint(LocalSGD(model, lr=0.1), k=5, lam=lam, sign=sign)
+    count, toward = mask.sum(1, keepdim=True), -1 if sign == "descent" else 1
     whole = loop(model, rows, dw, x, y, mask)
-    passes = room(model, rows, y)
-    some = decisions(model, rows, dw, x, y, mask, method.margin(count), method.toward, passes)
-    choice = method.score(*whole, dw, count).argmax(1)
-    assert torch.equal(method.score(*some, dw, count).argmax(1), choice)
+    passes, limit = room(model, rows, y), margin(method, count)
+    some = decisions(model, rows, dw, x, y, mask, margin=limit, sign=toward, passes=passes)
+    labels, found = (method.score(Seen(*seen, None), dw, count).argmax(1) for seen in (whole, some))
+    assert torch.equal(found, labels)
     if lam < 1:
-        assert torch.equal(passes[1], choice)  # what is kept for the step is what it needs
-    ends = [chosen_step(model, rows, choice, x, y, mask, 0.1, known) for known in (None, passes)]
+        assert torch.equal(passes[1], labels)  # what is kept for the step is what it needs
+    given = model, rows, labels, x, y, mask
+    ends = [chosen_step(*given, lr=0.1, passes=known) for known in (None, passes)]
     assert torch.equal(*ends)
     looked_at, exact = some[2] > 0, (some[1] - whole[1]).abs() < 1e-12
-    assert (method.toward * (some[1] - whole[1])[looked_at & ~exact] > 0).all()  # bounds
+    assert (toward * (some[1] - whole[1])[looked_at & ~exact] > 0).all()  # bounds
     if lam == 1:
         assert exact.all()
     else:

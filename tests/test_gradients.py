@@ -1,0 +1,96 @@
+"""Gradients per client and per sample from layers' inputs and deltas, against autograd."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from fedclust import gradients
+from fedclust.gradients import by_client, taps
+from fedclust.models import Model, cnn, mlp, vgg19
+
+
+def tied() -> nn.Module:
+    layer = nn.Linear(9, 9)
+    return nn.Sequential(nn.Flatten(), layer, nn.ReLU(), layer, nn.Linear(9, 4))
+
+
+def bare() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 3, 3, stride=2, padding=1, bias=False),
+        nn.ReLU(inplace=True),
+        nn.Flatten(),
+        nn.Linear(27, 4, bias=False),
+    )
+
+
+MODELS = {
+    "mlp": mlp((1, 6, 6), 4, (7, 5)),
+    "cnn": cnn((1, 6, 6), 4, (2, 3), 3, "last", (5,)),
+    "without biases": Model(bare, (1, 6, 6), 4),
+}
+
+
+def batches(model):
+    """Five clients with 1 to 7 samples in a batch, three models, three directions; in double
+    precision."""
+    draw = torch.Generator().manual_seed(0)
+    rows = torch.stack([model.init(0, k) for k in range(3)]).double()
+    directions = torch.randn(rows.shape, generator=draw, dtype=torch.float64)
+    x = torch.randn(5, 7, *model.shape, generator=draw, dtype=torch.float64)
+    y = torch.randint(4, (5, 7), generator=draw)
+    mask = torch.arange(7) < torch.tensor([7, 1, 4, 7, 2])[:, None]
+    return model, rows, directions, x, y, mask
+
+
+def gradient(model, row, x, y, mask):
+    """Loss and gradient of one client under one model, the plain way."""
+    net = model.module(row)
+    loss = cross_entropy(net(x[mask]), y[mask])
+    loss.backward()
+    return loss.detach(), torch.cat([w.grad.flatten() for w in net.parameters()])
+
+
+def losses(model, rows, x, y, mask):
+    """(N, K)"""
+    each = [[gradient(model, row, *one)[0] for row in rows] for one in zip(x, y, mask, strict=True)]
+    return torch.tensor(each, dtype=rows.dtype)
+
+
+@pytest.mark.parametrize("chunk", [512, 1])
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_clients_gradients_are_autograds(model, chunk, monkeypatch):
+    monkeypatch.setattr(gradients, "CHUNK", chunk)
+    _, rows, directions, x, y, mask = batches(model)
+    for row, direction in zip(rows, directions, strict=True):
+        loss, dot, norm = by_client(model, row, direction, (x, y, mask))
+        for i in range(5):
+            expected, g = gradient(model, row, x[i], y[i], mask[i])
+            assert loss[i] == pytest.approx(float(expected), abs=1e-12)
+            assert dot[i] == pytest.approx(float(g @ direction), abs=1e-12)
+            assert norm[i] == pytest.approx(float(g.norm()), abs=1e-12)
+
+
+def test_without_a_direction_only_the_losses():
+    model, rows, _, *batch = batches(MODELS["cnn"])
+    loss, dot, norm = by_client(model, rows[0], None, batch)
+    torch.testing.assert_close(loss, losses(model, rows[:1], *batch)[:, 0])
+    assert dot.count_nonzero() == norm.count_nonzero() == 0
+
+
+def test_padding_is_never_seen():
+    model, rows, directions, x, y, mask = batches(MODELS["mlp"])
+    other = torch.where(mask[..., None, None, None], x, 100.0)
+    seen = [by_client(model, rows[0], directions[0], (images, y, mask)) for images in (x, other)]
+    for a, b in zip(*seen, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [(vgg19(width=1 / 32), "BatchNorm2d"), (Model(tied, (1, 3, 3), 4), "used exactly once")],
+)
+def test_layers_without_known_gradients_are_named(model, named):
+    x = torch.randn(2, *model.shape)
+    with pytest.raises(ValueError, match=named):
+        taps(model.module(model.init(0)), x, torch.tensor([0, 1]), torch.ones(2))
