@@ -37,8 +37,8 @@ def taps(
     if sum(w.numel() for w in net.parameters()) != counted:
         others = [m for m in net.modules() if m not in known and list(m.parameters(recurse=False))]
         raise ValueError(
-            f"{sorted({type(m).__name__ for m in others})}: only Linear and Conv2d have known gradients "
-            "per sample or client: use a model without batch norm, which mixes samples"
+            f"{sorted({type(m).__name__ for m in others})}: gradients per sample or client exist "
+            "for Linear and Conv2d only: use a model without others (batch norm mixes samples)"
         )
     for layer in net.modules():
         if getattr(layer, "inplace", False):

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from fedclust import fast
 from fedclust.rng import stream
 
+Widths = tuple[int, ...]
+
 __all__ = ["cnn", "mlp", "vgg19"]  # what a trial can name
 
 CHUNK = 512  # samples in a forward pass: their activations stay in the cache
@@ -29,25 +31,24 @@ class Model:
     """An architecture. `build` must be importable (a function or a partial of one) to travel
     between processes.
 
-    `dense` gives the widths, e.g. (784, 200, 200, 10), if it is a plain ReLU perceptron, with
-    blocks of convolution, 2x2 maximum (in "each" of them or the "last": `pool`) and ReLU before it
-    if `blocks` gives their channels, e.g. (3, 6, 16), and `kernel` the side of their kernels: for
-    these there are faster ways than the module. Predictions are made on `device`, wherever rows and
-    images are kept.
+    A plain ReLU perceptron says so by its widths, `dense`, e.g. (784, 200, 200, 10). `blocks` are
+    the channels, e.g. (3, 6, 16), of blocks before it: convolution with this `kernel`, 2x2 maximum
+    (in "each" or the "last": `pool`), ReLU. For these `fast` has quicker ways than the module.
+    Predictions are made on `device`, wherever rows and images are kept.
     """
 
     build: Callable[[], nn.Module] = field(repr=False)
-    shape: tuple[int, ...]
+    shape: Widths
     classes: int
-    dense: tuple[int, ...] | None = None
-    blocks: tuple[int, ...] = ()
+    dense: Widths | None = None
+    blocks: Widths = ()
     kernel: int = 0
     pool: str = "each"
     name: str = "custom"
     device: str = "cpu"
 
     @cached_property
-    def layout(self) -> list[tuple[str, tuple[int, ...], int, int]]:
+    def layout(self) -> list[tuple[str, Widths, int, int]]:
         """(name, shape, start, stop) of every part of the row, parameters before buffers."""
         named = named_values(prototype(self.build))
         stops = list(accumulate(value.numel() for _, value in named))
@@ -74,24 +75,19 @@ class Model:
         ]
 
     def init(self, seed: int, k: int = 0) -> Tensor:
-        """The k-th initial model of a seed. Layers with a weight matrix or kernel as PyTorch draws
-        them, U(-b, b) with b = 1/sqrt(fan in), weight and bias; all else (norms) as its module
-        makes it."""
+        """The k-th initial model of a seed: weights and biases U(-b, b) with b = 1/sqrt(fan in), as
+        PyTorch draws them; all else (norms) as its module makes it."""
         generator, row = stream(seed, "init", k), self.row(prototype(self.build))
         trainable = [part for part in self.layout if part[2] < self.parameters]
-        fan_in = {
-            name.rpartition(".")[0]: math.prod(shape[1:])
-            for name, shape, *_ in trainable
-            if len(shape) > 1
-        }
+        matrices = [part for part in trainable if len(part[1]) > 1]
+        fan_in = {name.rpartition(".")[0]: math.prod(shape[1:]) for name, shape, *_ in matrices}
         for name, _, start, stop in trainable:
             if inputs := fan_in.get(name.rpartition(".")[0]):
                 row[start:stop].uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
         return row
 
     def module(self, row: Tensor) -> nn.Module:
-        """A module of its own that carries a copy of the row's values, on the row's device and in
-        its type."""
+        """A new module with a copy of the row's values, on the row's device and in its type."""
         net = copy.deepcopy(prototype(self.build)).to(row)
         with torch.no_grad():
             torch._foreach_copy_(values(net), self.split(row))
@@ -102,16 +98,15 @@ class Model:
         return torch.cat([value.detach().flatten() for value in values(module)])
 
     def check(self, x: Tensor, y: Tensor | None = None, whose: str = "") -> None:
-        """Images (B, ...) and labels that do not fit are named: compiled code would read past an
-        array."""
+        """Names images (B, ...) and labels that do not fit."""
         if x.shape[1:] != self.shape:
             raise ValueError(
                 f"{whose}images are {tuple(x.shape[1:])}: {self.name!r} takes {self.shape}"
             )
         if y is not None and not bool(((y >= 0) & (y < self.classes)).all()):
             raise ValueError(
-                f"{whose}labels are {y.unique().tolist()}: {self.name!r} gives {self.classes} classes, "
-                f"0 to {self.classes - 1}"
+                f"{whose}labels are {y.unique().tolist()}: "
+                f"{self.name!r} gives {self.classes} classes, 0 to {self.classes - 1}"
             )
 
     @torch.no_grad()
@@ -126,26 +121,22 @@ class Model:
 
 @lru_cache(maxsize=8)
 def prototype(build: Callable[[], nn.Module]) -> nn.Module:
-    """One module to read shapes from and to copy; never trained. Building it leaves the global
-    generator as it was."""
+    """One module to read shapes from and to copy. The global generator stays as it was."""
     with torch.random.fork_rng(devices=[]):
         return build()
 
 
 def named_values(net: nn.Module) -> list[tuple[str, Tensor]]:
-    """Names and tensors in row order: parameters, then running means and variances, but no batch
-    counters."""
-    return [
-        *net.named_parameters(),
-        *((name, b) for name, b in net.named_buffers() if b.is_floating_point()),
-    ]
+    """Names and tensors in row order: parameters, then running means and variances."""
+    buffers = [(name, b) for name, b in net.named_buffers() if b.is_floating_point()]
+    return [*net.named_parameters(), *buffers]
 
 
 def values(net: nn.Module) -> list[Tensor]:
     return [value for _, value in named_values(net)]
 
 
-def dense_layers(widths: tuple[int, ...]) -> list[nn.Module]:
+def dense_layers(widths: Widths) -> list[nn.Module]:
     """Linear layers with ReLU between them."""
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(widths):
@@ -153,37 +144,11 @@ def dense_layers(widths: tuple[int, ...]) -> list[nn.Module]:
     return layers[:-1]
 
 
-def build_mlp(widths: tuple[int, ...]) -> nn.Module:
+def build_mlp(widths: Widths) -> nn.Module:
     return nn.Sequential(nn.Flatten(), *dense_layers(widths))
 
 
-def layers(model: Model) -> list[tuple[str, str, int]]:
-    """A model as tables print it: "conv 1", "1 -> 32, 3 x 3" and the number of parameters, layer by
-    layer."""
-    found: list[tuple[str, str, int]] = []
-    convs = 0
-    net = [layer for layer in prototype(model.build).modules() if not list(layer.children())]
-    for layer in net:
-        if isinstance(layer, nn.Conv2d):
-            convs += 1
-            side = " x ".join(map(str, layer.kernel_size))
-            row = f"conv {convs}", f"{layer.in_channels} -> {layer.out_channels}, {side}"
-        elif isinstance(layer, nn.MaxPool2d):
-            row = f"max pooling {convs}", f"{layer.kernel_size} x {layer.kernel_size}"
-        elif isinstance(layer, nn.Linear):
-            name = (
-                "output"
-                if layer is net[-1]
-                else f"hidden {1 + sum(n.startswith('hidden') for n, *_ in found)}"
-            )
-            row = name, str(layer.out_features)
-        else:
-            continue
-        found.append((*row, sum(w.numel() for w in layer.parameters())))
-    return found
-
-
-def mlp(shape: tuple[int, ...], classes: int, hidden: tuple[int, ...] = (200,)) -> Model:
+def mlp(shape: Widths, classes: int, hidden: Widths = (200,)) -> Model:
     """Multi-layer perceptron with ReLU: joint (512, 128), OCFL (64,).
 
     >>> model = mlp((1, 28, 28), classes=10, hidden=(200,))
@@ -192,24 +157,21 @@ def mlp(shape: tuple[int, ...], classes: int, hidden: tuple[int, ...] = (200,)) 
     """
     check_widths(hidden=hidden, classes=(classes,))
     widths = (math.prod(shape), *hidden, classes)
-    return Model(
-        partial(build_mlp, widths), tuple(shape), classes, widths, name=f"mlp{tuple(hidden)}"
-    )
+    name = f"mlp{tuple(hidden)}"
+    return Model(partial(build_mlp, widths), tuple(shape), classes, widths, name=name)
 
 
 class ChannelsLast(nn.Module):
-    """Images with their channels side by side in memory: convolutions and pooling run faster,
-    results are the same.
+    """Images with their channels side by side in memory: the same results, but faster.
 
-    Not so with the hundreds of channels of a whole VGG19: there PyTorch's own layout is faster by
-    an eighth.
+    Not so with the hundreds of channels of a whole VGG19: it takes an eighth longer this way.
     """
 
     def forward(self, x: Tensor) -> Tensor:
         return x.contiguous(memory_format=torch.channels_last)
 
 
-def convolutional(layers: list[nn.Module], widths: tuple[int, ...]) -> nn.Module:
+def convolutional(layers: list[nn.Module], widths: Widths) -> nn.Module:
     """Convolutional layers and a perceptron on top."""
     net = nn.Sequential(*layers, nn.Flatten(), *dense_layers(widths))
     layout = torch.channels_last if isinstance(layers[0], ChannelsLast) else torch.contiguous_format
@@ -217,12 +179,7 @@ def convolutional(layers: list[nn.Module], widths: tuple[int, ...]) -> nn.Module
 
 
 def build_cnn(
-    shape: tuple[int, ...],
-    classes: int,
-    channels: tuple[int, ...],
-    kernel: int,
-    pool: str,
-    hidden: tuple[int, ...],
+    shape: Widths, classes: int, channels: Widths, kernel: int, pool: str, hidden: Widths
 ) -> nn.Module:
     depth, *sides = shape
     layers: list[nn.Module] = [ChannelsLast()]
@@ -230,9 +187,7 @@ def build_cnn(
         layers.append(nn.Conv2d(depth, c, kernel))
         depth, sides = c, [side - kernel + 1 for side in sides]
         if pool == "each" or i == len(channels):
-            layers.append(
-                nn.MaxPool2d(2)
-            )  # before ReLU: the same maximum, on a quarter of the numbers
+            layers.append(nn.MaxPool2d(2))  # ReLU after it has a quarter of the numbers to do
             sides = [side // 2 for side in sides]
         layers.append(nn.ReLU())
         if min(sides) < 1:
@@ -244,11 +199,14 @@ def build_cnn(
 
 
 def cnn(
-    shape: tuple[int, ...], classes: int, channels: tuple[int, ...] = (32, 64), kernel: int = 3, pool: str = "each",
-    hidden: tuple[int, ...] = (128,)
-) -> Model:  # fmt: skip
-    """Convolutions without padding, 2x2 max pooling after "each" or the "last" of them, then a
-    perceptron.
+    shape: Widths,
+    classes: int,
+    channels: Widths = (32, 64),
+    kernel: int = 3,
+    pool: str = "each",
+    hidden: Widths = (128,),
+) -> Model:
+    """Convolutions, 2x2 max pooling after "each" or the "last" of them, then a perceptron.
 
     OCFL's on MNIST: (10, 20) k5, 50. CIFAR-10 in all papers: (6, 16) k5, 120-84. DCFL's: (6, 16)
     k5, 256. Joint's on grey images: (32, 64) k3, pool="last", 128.
@@ -258,20 +216,13 @@ def cnn(
     """
     check_widths(channels=channels, kernel=(kernel,), hidden=hidden, classes=(classes,))
     if pool not in ("each", "last"):
-        raise ValueError(
-            f"pool={pool!r}: must be 'each' (after every convolution) or 'last' (once)"
-        )
+        raise ValueError(f"pool={pool!r}: must be 'each' (convolution) or 'last' (once)")
     build = partial(build_cnn, tuple(shape), classes, tuple(channels), kernel, pool, tuple(hidden))
     name = f"cnn{tuple(channels)} k{kernel} pool {pool} {tuple(hidden)}"
     model = Model(build, tuple(shape), classes, name=name)
     flat = next(part for named, part, *_ in model.layout if len(part) == 2)[1]
-    return replace(
-        model,
-        dense=(flat, *hidden, classes),
-        blocks=(shape[0], *channels),
-        kernel=kernel,
-        pool=pool,
-    )
+    dense, blocks = (flat, *hidden, classes), (shape[0], *channels)
+    return replace(model, dense=dense, blocks=blocks, kernel=kernel, pool=pool)
 
 
 def torchvision_vgg() -> Any:
@@ -287,7 +238,7 @@ def torchvision_vgg() -> Any:
     return vgg
 
 
-def build_vgg19(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
+def build_vgg19(shape: Widths, classes: int, width: float) -> nn.Module:
     vgg = torchvision_vgg()
     channels = [c if c == "M" else round(c * width) for c in vgg.cfgs["E"]]
     features = vgg.make_layers(channels, batch_norm=True)
@@ -296,26 +247,19 @@ def build_vgg19(shape: tuple[int, ...], classes: int, width: float) -> nn.Module
     return convolutional(layers, (top * places, top, top, classes))
 
 
-def vgg19(shape: tuple[int, ...] = (3, 32, 32), classes: int = 10, width: float = 1.0) -> Model:
-    """VGG19 with batch norm and CAFA's head 512-512-512-classes, no dropout; `width` scales every
-    layer."""
+def vgg19(shape: Widths = (3, 32, 32), classes: int = 10, width: float = 1.0) -> Model:
+    """VGG19 with batch norm, CAFA's head 512-512-512-classes; `width` scales every layer."""
     if shape[0] != 3 or min(shape[1:]) < 32:
         raise ValueError(
             f"shape={shape}: VGG19 needs 3 colours and at least 32 x 32 pixels, e.g. (3, 32, 32)"
         )
     if round(64 * width) < 1:
-        raise ValueError(
-            f"width={width}: leaves the first layer no channel, use 1/64 or more (published: 1.0)"
-        )
-    return Model(
-        partial(build_vgg19, tuple(shape), classes, width),
-        tuple(shape),
-        classes,
-        name=f"vgg19 x{width:g}",
-    )
+        raise ValueError(f"width={width}: leaves the first layer no channel, use at least 1/64")
+    build, name = partial(build_vgg19, tuple(shape), classes, width), f"vgg19 x{width:g}"
+    return Model(build, tuple(shape), classes, name=name)
 
 
-def check_widths(**given: tuple[int, ...]) -> None:
+def check_widths(**given: Widths) -> None:
     for name, widths in given.items():
         if any(w < 1 for w in widths):
             raise ValueError(f"{name}={tuple(widths)}: every entry must be at least 1")

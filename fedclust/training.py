@@ -8,6 +8,7 @@ asked, that is taken, with the same result but for rounding.
 import math
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -63,14 +64,8 @@ class LocalSGD:
             raise ValueError(
                 f"decay={self.decay}: must be above 0 and at most 1; 1 keeps the learning rate"
             )
-        for name, least in {
-            "epochs": 1,
-            "batch": 1,
-            "steps": 1,
-            "momentum": 0,
-            "weight_decay": 0,
-            "prox": 0,
-        }.items():
+        counts = dict.fromkeys(("epochs", "batch", "steps"), 1)
+        for name, least in {**counts, "momentum": 0, "weight_decay": 0, "prox": 0}.items():
             if (given := getattr(self, name)) is not None and given < least:
                 raise ValueError(f"{name}={given}: must be at least {least}")
         choices = {
@@ -83,7 +78,7 @@ class LocalSGD:
                 raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {allowed}")
         if self.optimizer == "adam" and self.momentum:
             raise ValueError(
-                f"momentum={self.momentum} with optimizer='adam': Adam has its own moments, leave it at 0"
+                f"momentum={self.momentum} with optimizer='adam': must be 0, Adam has its own"
             )
         if self.backend == "stacked" and (obstacle := fast.cannot_train(self)):
             raise ValueError(
@@ -94,16 +89,15 @@ class LocalSGD:
     def __call__(
         self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int
     ) -> Tensor:
-        """Received models (n, P) of the clients at these positions (n,) -> trained models (n,
-        P)."""
+        """Received models (n, P) of clients at these positions (n,) -> trained models (n, P)."""
         if theta.shape != (len(clients), self.model.size):
             raise ValueError(
-                f"theta is {tuple(theta.shape)}: {len(clients)} clients of {self.model.name!r} need "
-                f"{(len(clients), self.model.size)}, one row per client"
+                f"theta is {tuple(theta.shape)}: must be {(len(clients), self.model.size)}, "
+                f"a {self.model.name!r} for each client"
             )
         if empty := fed.ids[clients][~fed.mask[clients].any(1)].tolist():
             raise ValueError(
-                f"clients {empty} have no training samples: leave them out or partition differently"
+                f"clients {empty} have no training samples: leave them out or split differently"
             )
         if not len(clients):
             return theta.clone()
@@ -119,8 +113,7 @@ class LocalSGD:
     def batches(self, fed: Federation, i: int, seed: int, t: int) -> Tensor:
         """Sample positions of each step of client i, (S, B); -1 fills up short batches.
 
-        Every epoch has a stream of its own, so its order does not depend on how many epochs there
-        are.
+        Every epoch has a stream of its own: its order is the same however many epochs there are.
         """
         real, name = np.append(fed.mask[i].cpu().numpy().nonzero()[0], -1), int(fed.ids[i])
         size = len(real) - 1
@@ -129,21 +122,18 @@ class LocalSGD:
         epochs = self.epochs if self.steps is None else math.ceil(self.steps / steps)
         plan = np.full((epochs, steps * width), -1)
         for e in range(epochs):
-            plan[e, :size] = torch.randperm(
-                size, generator=stream(seed, "batches", t, name, e)
-            ).numpy()
+            order = torch.randperm(size, generator=stream(seed, "batches", t, name, e))
+            plan[e, :size] = order.numpy()
         return torch.from_numpy(real[plan.reshape(-1, width)[: self.steps]])  # real[-1] is -1
 
-    # What privacy.DPSGD does differently.
+    # Private training differs in these three, see `privacy.DPSGD`.
 
     def clipping(self, size: int) -> tuple[float, int]:
-        """The norm each sample's gradient is cut to, and what their sum is divided by: 0, their
-        number."""
+        """Each sample's largest norm, and the divisor of the gradients' sum; 0: their number."""
         return math.inf, 0
 
     def gradient(self, net: nn.Module, x: Tensor, y: Tensor, size: int) -> None:
-        """The same for a module: leave the gradient of a batch in its parameters. The client has
-        `size` samples."""
+        """Leave a batch's gradient in the module's parameters; the client has `size` samples."""
         with torch.autocast(x.device.type, torch.bfloat16) if self.autocast else nullcontext():
             loss = cross_entropy(net(x), y)
         loss.backward()
@@ -154,52 +144,37 @@ class LocalSGD:
 
     def loop(self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int) -> Tensor:
         """Any module, one client after the other."""
-        out = torch.empty_like(theta)
-        lr, net = self.lr * self.decay**t, self.model.module(theta[0]).train()
+        out, net = torch.empty_like(theta), self.model.module(theta[0]).train()
+        weights = list(net.parameters())
         for k, i in enumerate(clients.tolist()):
-            start, row, weights = self.model.split(theta[k]), values(net), list(net.parameters())
+            start, name, size = self.model.split(theta[k]), int(fed.ids[i]), int(fed.mask[i].sum())
             with torch.no_grad():
-                torch._foreach_copy_(row, start)
-            step, size, noise = (
-                self.optim(weights, lr),
-                int(fed.mask[i].sum()),
-                key(seed, "noise", t, int(fed.ids[i])),
-            )
-            scale = self.noise(size)
+                torch._foreach_copy_(values(net), start)
+            step, scale = self.optim(weights, self.lr * self.decay**t), self.noise(size)
             x, y = fed.x[i].to(theta), fed.y[i].to(theta.device)
-            crops = stream(seed, "augment", t, int(fed.ids[i]))
+            crops, noise = stream(seed, "augment", t, name), key(seed, "noise", t, name)
             for s, batch in enumerate(self.batches(fed, i, seed, t)):
                 chosen = batch[batch >= 0].to(theta.device)
                 images = x.index_select(0, chosen)
-                self.gradient(
-                    net, crop_flip(images, crops) if self.augment else images, y[chosen], size
-                )
+                images = crop_flip(images, crops) if self.augment else images
+                self.gradient(net, images, y[chosen], size)
                 if self.prox:
-                    add(
-                        weights,
-                        [
-                            (w.detach() - w0) * self.prox
-                            for w, w0 in zip(weights, start, strict=False)
-                        ],
-                    )
+                    moved = [w.detach() - w0 for w, w0 in zip(weights, start, strict=False)]
+                    add(weights, [self.prox * way for way in moved])
                 if scale:
                     e = fast.noise(self.model.size, noise, s * self.model.size).to(theta)
                     add(weights, self.model.split(e * scale))
                 step.step()
                 step.zero_grad()
             with torch.no_grad():
-                torch._foreach_copy_(self.model.split(out[k]), row)
+                torch._foreach_copy_(self.model.split(out[k]), values(net))
         return out
 
     def optim(self, weights: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
         if self.optimizer == "adam":
             return torch.optim.Adam(weights, lr, weight_decay=self.weight_decay, fused=True)
-        fused = (
-            self.momentum > 0
-        )  # one pass over memory instead of three; without momentum there is only one
-        return torch.optim.SGD(
-            weights, lr, self.momentum, weight_decay=self.weight_decay, fused=fused
-        )
+        how: dict[str, Any] = {"momentum": self.momentum, "weight_decay": self.weight_decay}
+        return torch.optim.SGD(weights, lr, fused=self.momentum > 0, **how)  # else one pass anyway
 
 
 def check_finite(rows: Tensor, ids: Tensor) -> None:
@@ -220,14 +195,12 @@ def add(weights: list[nn.Parameter], extra: list[Tensor]) -> None:
 
 
 def crop_flip(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Random crops after padding by 4, each flipped left to right with probability 1/2, (B, c, h,
-    w)."""
+    """Random crops after padding by 4, half of them flipped left to right, (B, c, h, w)."""
     n, _, height, width = x.shape
     top, left = torch.randint(0, 9, (2, n, 1), generator=generator)
     flip = torch.rand(n, 1, generator=generator) < 0.5
     rows = top + torch.arange(height)  # (B, h)
-    columns = left + torch.where(
-        flip, torch.arange(width - 1, -1, -1), torch.arange(width)
-    )  # (B, w)
+    across = torch.arange(width)
+    columns = left + torch.where(flip, across.flip(0), across)  # (B, w)
     padded = pad(x, (4, 4, 4, 4)).movedim(1, -1)  # (B, h + 8, w + 8, c)
     return padded[torch.arange(n)[:, None, None], rows[:, :, None], columns[:, None]].movedim(-1, 1)

@@ -71,14 +71,11 @@ class Joint(Method):
             raise ValueError(
                 f"lam={self.lam}, k={self.k}: lambda must be in [0, 1] (0 is IFCA), k at least 1"
             )
-        more = [
-            name
-            for name in ("momentum", "weight_decay", "prox", "augment")
-            if getattr(self.train, name, name)
-        ]
-        if more or self.train.optimizer != "sgd":
+        more = ("momentum", "weight_decay", "prox", "augment")
+        if any(getattr(self.train, name, name) for name in more) or self.train.optimizer != "sgd":
             raise ValueError(
-                f"train={self.train}: devices take one plain step (Eq. 5), use LocalSGD(model, lr, batch=...)"
+                f"train={self.train}: devices take one plain step (Eq. 5), "
+                "use LocalSGD(model, lr, batch=...)"
             )
 
     def init(self, theta: Tensor, fed: Federation, seed: int) -> State:

@@ -6,6 +6,7 @@ import pandas as pd
 from fedclust import models
 from fedclust.experiments.tasks import joint
 from fedclust.experiments.tasks.train import train
+from fedclust.report.drawings.joint import architecture
 from fedclust.report.readings import arrivals, rounds_saved
 
 
@@ -52,9 +53,9 @@ def test_averaged_is_train_over_clients():
 
 def test_layers_as_tables_print_them():
     net = models.cnn((3, 32, 32), 8, (6, 16), 5, "each", (120, 84))
-    assert models.layers(net) == [
+    assert architecture(net) == [
         ("conv 1", "3 -> 6, 5 x 5", 3 * 6 * 25 + 6), ("max pooling 1", "2 x 2", 0),
         ("conv 2", "6 -> 16, 5 x 5", 6 * 16 * 25 + 16), ("max pooling 2", "2 x 2", 0),
         ("hidden 1", "120", 400 * 120 + 120), ("hidden 2", "84", 120 * 84 + 84), ("output", "8", 84 * 8 + 8),
     ]  # fmt: skip
-    assert sum(size for *_, size in models.layers(net)) == net.parameters
+    assert sum(size for *_, size in architecture(net)) == net.parameters

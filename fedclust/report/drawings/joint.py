@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from torch import nn
 
-from fedclust import models
 from fedclust.algorithms.joint import Joint
 from fedclust.federation import Federation
-from fedclust.models import Model
+from fedclust.models import Model, prototype
 from fedclust.report import plots
 from fedclust.report.papers import Paper
 from fedclust.report.readings import by_round, rounds_saved
@@ -98,7 +98,7 @@ def layers(paper: Paper, name: str, nets: dict[tuple[str, str], Model]) -> pd.Da
     for (kind, column), model in nets.items():
         sides = model.shape[model.shape[0] == 1 :]  # a grey image has no third
         cells[f"{kind} input", column] = " x ".join(map(str, sides))
-        for row, text, count in models.layers(model):
+        for row, text, count in architecture(model):
             cells[f"{kind} {row}", column] = f"{text}: {count:,}" if count else text
         cells[f"{kind} parameters", column] = f"{model.parameters:,}"
     rows: list[str] = []
@@ -111,3 +111,25 @@ def layers(paper: Paper, name: str, nets: dict[tuple[str, str], Model]) -> pd.Da
         for r in rows
     ]
     return pd.DataFrame(found, rows, columns).rename_axis("").reset_index()
+
+
+def architecture(model: Model) -> list[tuple[str, str, int]]:
+    """A model as tables print it: name, size and number of parameters, layer by layer."""
+    found: list[tuple[str, str, int]] = []
+    convs = hidden = 0
+    net = [layer for layer in prototype(model.build).modules() if not list(layer.children())]
+    for layer in net:
+        if isinstance(layer, nn.Conv2d):
+            convs += 1
+            side = " x ".join(map(str, layer.kernel_size))
+            row = f"conv {convs}", f"{layer.in_channels} -> {layer.out_channels}, {side}"
+        elif isinstance(layer, nn.MaxPool2d):
+            row = f"max pooling {convs}", f"{layer.kernel_size} x {layer.kernel_size}"
+        elif isinstance(layer, nn.Linear):
+            hidden += 1
+            name = "output" if layer is net[-1] else f"hidden {hidden}"
+            row = name, str(layer.out_features)
+        else:
+            continue
+        found.append((*row, sum(w.numel() for w in layer.parameters())))
+    return found
