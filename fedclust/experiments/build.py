@@ -2,15 +2,18 @@
 
 import json
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from inspect import signature
+from types import SimpleNamespace
 from typing import Any
 
 import sklearn.cluster
+from torch import nn
 
 from fedclust import algorithms, datasets, models, partition, privacy, scenario
 from fedclust.algorithms.base import Method, Trainer
 from fedclust.datasets import Dataset
+from fedclust.experiments import own
 from fedclust.federation import Federation
 from fedclust.models import Model
 from fedclust.training import LocalSGD
@@ -23,7 +26,7 @@ _latest: dict[tuple[str, str, int], Federation] = {}  # at most one
 
 def dataset(settings: Settings) -> Dataset:
     """The data set as asked for, e.g. scaled, or with both halves pooled."""
-    return _dataset(text(settings["data"]))
+    return _dataset(text(settings["data"], "name"))
 
 
 def federation(settings: Settings, seed: int) -> Federation:
@@ -33,7 +36,7 @@ def federation(settings: Settings, seed: int) -> Federation:
     """
     split_seed = settings.get("split_seed")
     split_seed = seed if split_seed is None else split_seed
-    wanted = text(settings["data"]), text(settings["partition"]), split_seed
+    wanted = text(settings["data"], "name"), text(settings["partition"], "kind"), split_seed
     if wanted not in _latest:
         _latest.clear()  # first, so that its memory is free
         kind, options = named(settings["partition"], partition, "partition")
@@ -41,10 +44,14 @@ def federation(settings: Settings, seed: int) -> Federation:
     return _latest[wanted]
 
 
-def network(settings: Settings, fed: Federation) -> Model:
+def network(settings: Settings, fed: Federation | SimpleNamespace) -> Model:
     kind, options = named(settings["model"], models, "model")
     device = settings.get("train", {}).get("device", "cpu")
-    return replace(kind(fed.shape, fed.classes, **options), device=device)
+    model = kind(fed.shape, fed.classes, **options)
+    if isinstance(model, nn.Module):  # of a user's own
+        build = partial(kind, fed.shape, fed.classes, **options)
+        model = Model(build, fed.shape, fed.classes, name=settings["model"]["kind"])
+    return replace(model, device=device)
 
 
 def trainer(settings: Settings, model: Model) -> Trainer:
@@ -96,26 +103,46 @@ def with_events(fed: Federation, settings: Settings) -> tuple[Federation, list[A
 
 
 def named(settings: Settings, module: Any, what: str) -> tuple[Any, Settings]:
-    """The thing called settings["kind"] in a module, and the rest of the settings."""
+    """The thing called settings["kind"] in a module or in a user's own, and the other settings."""
     options = dict(settings)
     kind = options.pop("kind")
+    if "." in kind:
+        return own.find(kind, what), options
     catalogue = [known["name"] for known in algorithms.catalogue()]
     known = catalogue if module is algorithms else sorted(module.__all__)
     if kind not in known:
         raise ValueError(f"{what} {kind!r} is not known: {module.__name__} has {', '.join(known)}")
-    fits(getattr(module, kind), options, f"{what} {kind}")
+    fits(getattr(module, kind), options, f"{what} {kind}", partly=module is privacy)
     return getattr(module, kind), options
 
 
-def fits(kind: Any, options: Settings, what: str) -> None:
-    """An error that lists the options, if one of these is unknown."""
-    parameters = signature(kind).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return
-    known = [name for name in parameters if name not in GIVEN]
-    if unknown := sorted(options.keys() - {*known}):
-        has = f"it has {', '.join(known)}" if known else "it has none"
+def fits(kind: Any, options: Settings, what: str, partly: bool = False) -> None:
+    """An error that lists the options, if one of these is unknown or, unless `partly`, missing."""
+    parameters = signature(kind).parameters.values()
+    known = [p.name for p in parameters if p.name not in GIVEN and p.kind is not p.VAR_KEYWORD]
+    has = f"it has {', '.join(known)}" if known else "it has none"
+    unknown = sorted(options.keys() - {*known})
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters):
         raise ValueError(f"{what} has no option {unknown[0][:60]!r}; {has}")
+    needed = [p.name for p in parameters if p.name in known and p.default is p.empty]
+    missing = [name for name in needed if name not in options]
+    if missing and not partly:
+        raise ValueError(f"{what} needs the option {missing[0]!r}; {has}")
+
+
+def check(settings: Settings) -> None:
+    """Name what cannot be built from these settings, without dividing the data."""
+    if "data" not in settings:
+        return
+    data = dataset(settings)
+    if "partition" in settings:
+        named(settings["partition"], partition, "partition")
+    clients = SimpleNamespace(shape=data.shape, classes=len(data.classes))
+    model = network(settings, clients)
+    if "method" in settings:
+        method(settings, model)
+    elif "train" in settings:
+        trainer(settings, model)
 
 
 def stretched(lr: float, momentum: float, full: int, steps: int) -> float:
@@ -130,17 +157,25 @@ def stretched(lr: float, momentum: float, full: int, steps: int) -> float:
     return lr * reach[0] / reach[1]
 
 
-def text(settings: Settings) -> str:
-    return json.dumps(settings, sort_keys=True)
+def text(settings: Settings, key: str) -> str:
+    """The settings as a key; of a user's own part the files belong to it."""
+    known = own.files(settings[key], key) if "." in settings[key] else {}
+    code = "".join(path.read_text(encoding="utf-8") for path in known.values())
+    return json.dumps([settings, code], sort_keys=True)
 
 
 @lru_cache(maxsize=4)
 def _dataset(wanted: str) -> Dataset:
-    options = json.loads(wanted)
+    options, _ = json.loads(wanted)
     mean, std = options.pop("mean", None), options.pop("std", None)
     pooled, shrink = options.pop("pooled", False), options.pop("shrink", 1)
     n, n_test = options.pop("first", (None, None))
-    data = datasets.load(**options)
+    name = options.pop("name")
+    if "." in name:
+        options.pop("stand_in", None)  # real data need none
+        data = own.find(name, "data set")(**options)
+    else:
+        data = datasets.load(name, **options)
     data = replace(
         data, x=data.x[:n], y=data.y[:n], x_test=data.x_test[:n_test], y_test=data.y_test[:n_test]
     )

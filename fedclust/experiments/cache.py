@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from fedclust import algorithms, fast
-from fedclust.experiments import build, tasks
+from fedclust.experiments import build, own, tasks
 from fedclust.experiments.trial import Trial
 from fedclust.paths import digest, write
 
@@ -115,6 +115,16 @@ def dependencies(trial: Trial) -> dict[str, str]:
     for module, names in sorted(code(trial).items()):
         name = module.removeprefix("fedclust.") + ".py"
         found[name] = fingerprint(module, names)
+    for module, file in own_files(trial).items():
+        found[module + ".py"] = digest([ast.dump(parsed(file))])[:16]
+    return found
+
+
+def own_files(trial: Trial) -> dict[str, Path]:
+    """The files of a user's own parts."""
+    found: dict[str, Path] = {}
+    for path in own.paths(trial.settings):
+        found |= own.files(path, "part")
     return found
 
 
@@ -123,8 +133,11 @@ def code(trial: Trial) -> dict[str, frozenset[str] | None]:
     settings = trial.settings
     method = getattr(algorithms, settings.get("method", {}).get("kind", ""), None)
     files = [tasks.find(trial.task).__module__, *([method.__module__] if method else [])]
-    own = {name for file in files for name in imports(file, OWN)}
-    whole = {name for file in own | {BUILD} for name in imports(file, CORE)} | accelerators(trial)
+    mine = own_files(trial)
+    needs = {name for module in mine for name in own.imports(module, mine)}
+    files += sorted(needs & (CORE | OWN))
+    rooms = {name for file in files for name in imports(file, OWN)} | {BUILD}
+    whole = {name for file in rooms for name in imports(file, CORE)} | accelerators(trial)
     found: dict[str, frozenset[str] | None] = dict.fromkeys(whole)
     settings = settings | {"privacy": settings.get("train", {}).get("privacy") or {}}
     for catalogue, setting in CATALOGUES.items():
@@ -189,13 +202,17 @@ def source(module: str) -> Path:
 
 @cache
 def tree(module: str) -> ast.Module:
-    """A module's code without docstrings."""
-    parsed = ast.parse(source(module).read_text(encoding="utf-8"))
-    for node in ast.walk(parsed):
+    return parsed(source(module))
+
+
+def parsed(file: Path) -> ast.Module:
+    """A file's code without docstrings."""
+    code = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(code):
         documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
         if isinstance(node, documented) and ast.get_docstring(node) is not None:
             node.body = node.body[1:] or [ast.Pass()]
-    return parsed
+    return code
 
 
 @cache

@@ -19,7 +19,7 @@ import torch
 from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky import process_executor
 
-from fedclust.experiments import tasks
+from fedclust.experiments import build, tasks
 from fedclust.experiments.cache import Place, read_facts
 from fedclust.experiments.progress import Note, Progress
 from fedclust.experiments.together import families, in_turns
@@ -50,7 +50,7 @@ def sweep(
     folder: str | os.PathLike | None = None,
     shipped: str | os.PathLike | None = None,
 ) -> pd.DataFrame:
-    """Run what is not yet there and return all records, with each trial's label and tags as columns.
+    """Run what is not yet there; all records, with each trial's label and tags as columns.
 
     `attrs["runs"]` says of each trial whether it was reused or run, why, and how long it took. When
     a trial fails the others go on; then `TrialsFailed` shows the tracebacks. The records in the
@@ -115,6 +115,7 @@ def look_up(
             found[identity] = {**facts, "why": "shipped record"}
             continue
         try:
+            build.check(trial.settings)
             place = Place.of(trial, folder)
         except ValueError as error:
             raise ValueError(f"trial {trial.label or trial.task!r}: {error}") from error
@@ -163,7 +164,7 @@ def gather(trials: list[Trial], found: Found) -> pd.DataFrame:
 
 
 class Runs(list):
-    """What is known of the runs. pandas copies `attrs` in every operation and need not copy this."""
+    """What is known of the runs. pandas copies `attrs` in every operation, and need not."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Runs":
         return self
@@ -173,7 +174,7 @@ class Runs(list):
 
 
 def attempt(family: list["Job"]) -> Found:
-    """Run trials, write their records; of a trial that fails, the traceback, and the others go on."""
+    """Run trials and keep their records; where one fails, its traceback, and the others go on."""
     settle()
     ended = in_turns([job.run for job in family])
     return {job.trial.identity: facts for job, facts in zip(family, ended, strict=True)}

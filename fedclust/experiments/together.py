@@ -29,7 +29,7 @@ def beginning(trial: Trial) -> str:
     kind = getattr(algorithms, method.get("kind", ""), None)
     begins_as = vars(kind).get("begins_as") if kind else None  # a subclass has to say it of itself
     first = method.get("pretrain") or (
-        trial.settings.get("train") if begins_as or not kind else None
+        trial.settings.get("train") if begins_as or not method else None
     )
     if not first:
         return trial.identity

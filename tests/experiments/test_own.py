@@ -1,0 +1,100 @@
+"""Parts of a user's own by dotted path, in worker processes too; their files are in the key."""
+
+import pytest
+
+from fedclust.experiments import Trial, sweep
+from tests.experiments.test_sweeps import SETTINGS, reasons, same
+
+MINE = """
+from torch import nn
+from fedclust import datasets, partition
+from fedclust.algorithms import FedAvg
+from helpers import width
+
+def net(shape, classes, hidden=4):
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, width(hidden)), nn.ReLU(),
+                         nn.Linear(width(hidden), classes))
+
+def halves(data, clients, seed=0):
+    return partition.iid(data, clients // 2, seed=seed)
+
+def images(n):
+    return datasets.load("glyphs", n=n, n_test=50)
+
+class Slow(FedAvg):
+    "Half a step."
+    def step(self, state, fed, seed, t):
+        new, info = super().step(state, fed, seed, t)
+        return new._replace(models=(new.models + state.models) / 2), info
+"""
+HELPERS = "def width(hidden):\n    return hidden\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "helpers.py").write_text(HELPERS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def trial(**changes):
+    settings = {
+        **SETTINGS,
+        "data": {"name": "mine.images", "n": 200},
+        "partition": {"kind": "mine.halves", "clients": 4},
+        "model": {"kind": "mine.net", "hidden": 6},
+        "method": {"kind": "mine.Slow"},
+        "rounds": 2,
+    }
+    return Trial(settings | changes, 0)
+
+
+def test_all_four_parts_run_in_workers_and_in_this_process(folder):
+    trials = [trial(), trial(method={"kind": "FedAvg"})]
+    apart = sweep(trials, 2, folder=folder / "workers")
+    same(apart, sweep(trials, 1, "sequential", folder=folder / "here"))
+    slow, usual = (part for _, part in apart.groupby("algorithm", observed=True))
+    assert set(apart.algorithm.astype(str)) == {"Slow", "FedAvg"}
+    assert slow.client.max() == usual.client.max() == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [("mine.py", "/ 2), info", "/ 3), info"), ("helpers.py", "hidden\n", "hidden + 1\n")],
+)
+def test_an_edited_file_runs_again_and_is_named(folder, file, old, new):
+    def go(backend):
+        return sweep([trial()], 1, backend, folder=folder / "cache")
+
+    first = go("loky")
+    assert reasons(go("loky"))[0][0] is True
+    path = folder / file
+    path.write_text(path.read_text() + "\n# a remark\n")
+    assert reasons(go("loky"))[0][0] is True
+    text = path.read_text()
+    path.write_text(text.replace(old, new))
+    assert path.read_text() != text
+    second = go("loky")  # the same worker, which has imported the old file
+    assert reasons(second) == [(False, f"changed: {file}")]
+    assert not first.value.equals(second.value)
+    path.write_text(text)
+    same(first, go("loky"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": {"kind": "mein.net"}}, "model 'mein.net': no module 'mein' is in"),
+        ({"model": {"kind": "mine.nett"}}, "model 'mine.nett': .*mine.py has no 'nett'"),
+        ({"partition": {"kind": "helpers.all"}}, "partition 'helpers.all': .* has no 'all'"),
+        ({"method": {"kind": "broken.X"}}, "method 'broken.X': broken cannot be imported .*name"),
+        ({"data": {"name": "mine.none"}}, "data set 'mine.none': .*mine.py has no 'none'"),
+    ],
+)
+def test_a_wrong_path_is_named_before_anything_is_trained(folder, changes, message):
+    (folder / "broken.py").write_text("undefined\n")
+    with pytest.raises(ValueError, match=message) as error:
+        sweep([trial(**changes)], 1, "sequential", folder=folder / "cache")
+    assert "\n" not in str(error.value) and len(str(error.value)) < 300
+    assert not list(folder.glob("cache/*/*"))
