@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedclust.checks import number, require, whole
 from fedclust.datasets import Dataset
 from fedclust.federation import Federation
 from fedclust.rng import numpy_stream
@@ -23,6 +24,7 @@ def by_table(
     """Equally many clients for each row of the table (K, classes), called `name`."""
     labels, k = half_labels(data, seed, **options), len(table)
     most = len(labels[0])
+    whole("[0, inf)", **{name: clients})
     require(
         k <= clients <= most,
         f"{name}={clients}: must be between {k} (one per group) and {most} (one per sample)",
@@ -60,8 +62,9 @@ def assemble(
     holdout: float | None = None,
 ) -> Federation:
     """The federation of these lists: normalised images, their labels, and which are real."""
-    require(0 <= validation < 1, f"validation={validation}: a share, at least 0 and below 1")
-    require(limit is None or limit >= 1, f"limit={limit}: must be at least 1, or None for all")
+    number("[0, 1)", validation=validation)
+    if limit is not None:
+        whole("[1, inf)", limit=limit)
     mean, std = (torch.tensor(v).view(-1, 1, 1) for v in (data.mean, data.std))
     rng = numpy_stream(seed, "gather")
     train = [rng.permutation(mine) for mine in train]
@@ -93,7 +96,7 @@ def data_halves(data: Dataset, seed: int, holdout: float | None) -> tuple[Half, 
         tests = data.x_test, data.y_test, np.arange(len(data.y_test))
         return (data.x, data.y, np.arange(len(data.y))), tests
     share = 0.2 if holdout is None else holdout
-    require(0 < share < 1, f"holdout={share}: a share of the training half, above 0 and below 1")
+    number("(0, 1)", holdout=share)
     order = numpy_stream(seed, "holdout").permutation(len(data.y))
     cut = round(share * len(order))
     return (data.x, data.y, order[cut:]), (data.x, data.y, order[:cut])
@@ -107,8 +110,3 @@ def half_labels(data: Dataset, seed: int, holdout: float | None = None, **_: Any
 def class_shares(y: Index, lists: Iterable[Index], classes: int) -> Weights:
     """How often each list has each class, (lists, classes)."""
     return np.array([np.bincount(y[mine], minlength=classes) for mine in lists], float)
-
-
-def require(fulfilled: bool, text: str) -> None:
-    if not fulfilled:
-        raise ValueError(text)

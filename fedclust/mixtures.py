@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from fedclust.assembly import Index, Weights, distribute, require
+from fedclust.assembly import Index, Weights, distribute
+from fedclust.checks import one_of, require, whole
 from fedclust.rng import numpy_stream
 
 CLASSES_PER_CLIENT = {"paper": (2, 4), "code": (1, 2), "shards": (1, 9)}  # by generator
@@ -18,17 +19,15 @@ def mixed(
     seed: int,
 ) -> tuple[list[Index], Index]:
     """Sample positions per client, and the groups, of `partition.iid_mix`."""
-    known = ", ".join(CLASSES_PER_CLIENT)
-    require(generator in CLASSES_PER_CLIENT, f"generator={generator!r}: must be one of {known}")
+    one_of(CLASSES_PER_CLIENT, generator=generator)
+    whole("[0, inf)", iid=iid, other=other)
     require(
-        min(iid, other) >= 0 and 1 <= iid + other <= len(y),
+        1 <= iid + other <= len(y),
         f"iid={iid}, other={other}: there must be 1 to {len(y)} clients in all, one per sample",
     )
     low, high = per_client or CLASSES_PER_CLIENT[generator]
-    require(
-        1 <= low <= high <= classes,
-        f"classes_per_client={low, high}: must lie between 1 and {classes}, the smaller first",
-    )
+    whole(f"[1, {classes}]", fewest_classes=low, most_classes=high)
+    require(low <= high, f"classes_per_client={low, high}: the smaller number comes first")
     rng, size = numpy_stream(seed, "iid_mix", generator), len(y) // (iid + other)
     order, numbers = rng.permutation(len(y)), rng.integers(low, high + 1, other)
     lists, rest = [order[i * size : (i + 1) * size] for i in range(iid)], order[iid * size :]

@@ -31,8 +31,8 @@ from fedclust.assembly import (
     class_shares,
     distribute,
     half_labels,
-    require,
 )
+from fedclust.checks import number, one_of, require, shown, whole
 from fedclust.datasets import Dataset
 from fedclust.federation import Federation
 from fedclust.mixtures import mixed
@@ -97,10 +97,11 @@ def label_slices(
     >>> all(y.unique().tolist() == [group] for y, group in zip(fed.y, fed.group))
     True
     """
+    whole("[1, inf)", clients=clients, slices_per_client=slices_per_client)
     (y, y_test), slices = half_labels(data, seed, **options), clients * slices_per_client
     rng = numpy_stream(seed, "label_slices")
     require(
-        min(clients, slices_per_client) >= 1 and slices <= len(y),
+        slices <= len(y),
         f"clients={clients}, slices_per_client={slices_per_client}: {slices} slices of {len(y)} "
         f"training samples; ask for 1 to {len(y)} slices in total",
     )
@@ -143,15 +144,18 @@ def dirichlet_rotated(
     >>> fed.x.shape, fed.x_test.shape, fed.angle.shape
     (torch.Size([3, 40, 1, 28, 28]), torch.Size([3, 10, 1, 28, 28]), torch.Size([3]))
     """
+    number("(0, inf)", alpha=alpha)  # 0.1 is very skewed, 100 nearly even
+    number("(0, 1)", test_share=test_share)
+    whole("[2, inf)", samples=samples)
+    whole("[1, inf)", clients=clients)
     data, rng = data.pooled(), numpy_stream(seed, "dirichlet_rotated")
     y, tests = data.y.numpy(), round(samples * test_share)
-    require(alpha > 0, f"alpha={alpha}: must be positive; 0.1 is very skewed, 100 nearly even")
     require(
         0 < tests < samples,
         f"samples={samples}, test_share={test_share}: each half needs at least one sample",
     )
     require(
-        1 <= clients <= len(y) // samples,
+        clients <= len(y) // samples,
         f"clients={clients}, samples={samples}: {len(y)} images are enough for 1 to "
         f"{len(y) // samples} clients of this size; ask for fewer of either",
     )
@@ -221,13 +225,16 @@ def class_table(
         require(name in known, f"no table for {name!r}, only for {', '.join(known)}: {hint}")
         table = draw_table(47, 8, 40, seed) if name == "emnist" else TABLES[name]
         devices = 200 if devices is None and name == "emnist" else devices
-    counts = np.asarray(table, float)
+    try:
+        counts = np.asarray(table, float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"table={shown(table)}: must be rows of numbers, {hint}") from error
     require(
         counts.ndim == 2 and counts.shape[1] == classes,
         f"table has shape {counts.shape}, but {data.name!r} has {classes} classes: {hint}",
     )
     require(
-        bool((counts >= 0).all() and counts.any(1).all()),
+        np.isfinite(counts).all() and (counts >= 0).all() and counts.any(1).all(),
         "table: counts must be at least 0, and every row needs one above 0",
     )
     devices = 20 * len(counts) if devices is None else devices
@@ -244,7 +251,8 @@ def class_table(
 
 def draw_table(classes: int, clusters: int, each: int, seed: int = 0) -> Weights:
     """A table like joint's: each cluster has `each` random classes, a class is divided evenly."""
-    require(1 <= each <= classes, f"each={each}: must be between 1 and classes={classes}")
+    whole("[1, inf)", classes=classes, clusters=clusters)
+    whole(f"[1, {classes}]", each=each)
     lots = numpy_stream(seed, "draw_table").random((clusters, classes))
     return (lots.argsort(1).argsort(1) < each).astype(float)
 
@@ -255,7 +263,7 @@ def consecutive(groups: int, classes: int = 10) -> list[list[int]]:
     >>> consecutive(4)
     [[0, 1], [2, 3], [4, 5, 6], [7, 8, 9]]
     """
-    require(1 <= groups <= classes, f"groups={groups}: must be between 1 and the {classes} classes")
+    whole(f"[1, {classes}]", groups=groups)
     sizes = sorted(len(part) for part in np.array_split(np.arange(classes), groups))
     return [part.tolist() for part in np.split(np.arange(classes), np.cumsum(sizes)[:-1])]
 
@@ -278,13 +286,14 @@ def class_groups(
     ([0, 1, 2, 3, 4], [0, 0, 1, 1])
     """
     everything = np.arange(len(data.classes))
-    lists = consecutive(groups, len(everything)) if isinstance(groups, int) else groups
-    for held in lists:
+    if not isinstance(groups, (list, tuple)):
+        groups = consecutive(groups, len(everything))
+    for held in groups:
         require(
-            len(held) > 0 and set(held) <= set(everything),
-            f"groups: {list(held)} must be one or more of the classes 0 to {everything[-1]}",
+            isinstance(held, (list, tuple)) and held and all(c in everything for c in held),
+            f"groups: {shown(held)} must list one or more of the classes 0 to {everything[-1]}",
         )
-    table = np.array([np.isin(everything, held) for held in lists], float)
+    table = np.array([np.isin(everything, held) for held in groups], float)
     return by_table(data, table, clients, "clients", seed, **options)
 
 
@@ -313,7 +322,7 @@ def iid_mix(
     is then the accuracy of a global model. "own" follows the client's distribution. Group 0 is the
     IID clients; each of the others is a group of its own. `validation` is 0.2 unless given.
     """
-    require(test in ("global", "own"), f"test={test!r}: must be 'global' or 'own'")
+    one_of(("global", "own"), test=test)
     y, y_test = half_labels(data, seed, **options)
     classes, own = len(data.classes), test == "own"
     train, group = mixed(y, classes, iid, other, generator, classes_per_client, seed)

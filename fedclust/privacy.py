@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import unfold
 
 from fedclust.algorithms.base import Trainer
+from fedclust.checks import number, require, whole
 from fedclust.federation import Federation
 from fedclust.gradients import parameter_gradient, taps
 from fedclust.models import Model
@@ -42,22 +43,16 @@ class DPSGD(LocalSGD):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.epsilon is None) == (self.noise_multiplier is None):
-            raise ValueError(
-                f"epsilon={self.epsilon}, noise_multiplier={self.noise_multiplier}: give one of "
-                "the two, the budget (e.g. epsilon=10) or the noise"
-            )
+        require(
+            (self.epsilon is None) != (self.noise_multiplier is None),
+            f"epsilon={self.epsilon}, noise_multiplier={self.noise_multiplier}: give one of the "
+            "two, the budget (e.g. epsilon=10) or the noise",
+        )
         check(self.epsilon, self.delta, self.clip)
-        if (self.noise_multiplier or 0) < 0:
-            raise ValueError(
-                f"noise_multiplier={self.noise_multiplier}: must be at least 0 (clipping only)"
-            )
-        if self.participations < 1:
-            raise ValueError(
-                f"participations={self.participations}: must be at least 1, the rounds of a client"
-            )
-        if self.autocast:
-            raise ValueError("autocast=True: DP-SGD clips in full precision, leave it off")
+        if self.noise_multiplier is not None:
+            number("[0, inf)", noise_multiplier=self.noise_multiplier)
+        whole("[1, inf)", participations=self.participations)
+        require(not self.autocast, "autocast=True: DP-SGD clips in full precision, leave it off")
 
     def schedule(self, n: int) -> tuple[float, int]:
         """Sampling rate and number of steps in one call, for a client with n samples."""
@@ -163,12 +158,11 @@ class UpdateNoise:
 
 
 def check(epsilon: float | None, delta: float, clip: float) -> None:
-    if epsilon is not None and not epsilon > 0:
-        raise ValueError(f"epsilon={epsilon}: must be positive; inf clips without noise")
-    if not 0 < delta < 1:
-        raise ValueError(f"delta={delta}: must be in (0, 1), well below 1 / number of samples")
-    if not clip > 0:
-        raise ValueError(f"clip={clip}: must be positive, the largest norm that stays as it is")
+    """Budgets that an accountant can work with; epsilon = inf clips without noise."""
+    if epsilon is not None and epsilon != math.inf:
+        number("[1e-6, 1e6]", epsilon=epsilon)
+    number("[1e-30, 1)", delta=delta)
+    number("(0, inf)", clip=clip)
 
 
 def squared_norms(layer: nn.Module, a: Tensor, dz: Tensor) -> Tensor:
@@ -197,15 +191,15 @@ def noise_for(epsilon: float, delta: float, rate: float, steps: int) -> float:
         return 0.0
     from opacus.accountants.utils import get_noise_multiplier
 
+    require(  # a search for what does not exist takes a minute
+        epsilon >= 1 or epsilon_of(1e3, rate, steps, delta) < epsilon,
+        f"epsilon={epsilon:g}: no noise is enough for {steps} steps at delta={delta:g}, "
+        "give a larger epsilon or delta",
+    )
+    goal = {"target_epsilon": epsilon, "target_delta": delta, "sample_rate": rate, "steps": steps}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about orders at the end of its range, while it searches
-        return get_noise_multiplier(
-            target_epsilon=epsilon,
-            target_delta=delta,
-            sample_rate=rate,
-            steps=steps,
-            accountant="rdp",
-        )
+        return get_noise_multiplier(**goal, accountant="rdp")
 
 
 @cache
@@ -213,7 +207,7 @@ def epsilon_of(multiplier: float, rate: float, steps: int, delta: float) -> floa
     """What these steps of the sampled Gaussian mechanism spend, by Opacus' RDP accountant."""
     if steps == 0:
         return 0.0
-    if multiplier == 0:
+    if multiplier < 1e-9:
         return math.inf
     from opacus.accountants import RDPAccountant
 

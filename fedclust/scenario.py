@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from fedclust.checks import require, whole
 from fedclust.federation import Federation
 from fedclust.partition import turn
 from fedclust.rng import stream
@@ -19,6 +20,9 @@ class Join:
 
     at: int
     newcomers: Federation
+
+    def __post_init__(self) -> None:
+        whole("[0, inf)", at=self.at)
 
     def __call__(self, fed: Federation, seed: int) -> Federation:
         return fed.join(self.newcomers)
@@ -33,6 +37,11 @@ class Drift:
 
     at: int
     client: int | None = None
+
+    def __post_init__(self) -> None:
+        whole("[0, inf)", at=self.at)
+        if self.client is not None:
+            whole("[0, inf)", client=self.client)
 
     def __call__(self, fed: Federation, seed: int) -> Federation:
         if (
@@ -72,16 +81,19 @@ def staggered(
     >>> len(few), [(event.at, event.newcomers.ids.tolist()) for event in events]
     (3, [(10, [3]), (20, [4])])
     """
+    whole("[1, inf)", start=start, every=every, rounds=rounds)
     at = range(every, rounds, every)
     needed = start + len(at)
-    if start < 1 or needed > len(fed):
-        raise ValueError(
-            f"start={start} and one newcomer every {every} of {rounds} rounds need {needed} "
-            f"clients (1 to start with), and there are {len(fed)}: partition for more clients"
-        )
+    require(
+        needed <= len(fed),
+        f"start={start} and one newcomer every {every} of {rounds} rounds need {needed} clients, "
+        f"and there are {len(fed)}: partition for more clients",
+    )
     return fed.take(range(start)), [Join(t, fed.take([start + i])) for i, t in enumerate(at)]
 
 
 def drifts(start: int, every: int, rounds: int) -> list[Drift]:
     """One random client every `every` rounds from round `start` on."""
+    whole("[0, inf)", start=start)
+    whole("[1, inf)", every=every, rounds=rounds)
     return [Drift(t) for t in range(start, rounds, every)]

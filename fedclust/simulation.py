@@ -10,6 +10,7 @@ import torch
 
 import fedclust
 from fedclust.algorithms.base import Info, Method, State
+from fedclust.checks import whole
 from fedclust.federation import Federation
 from fedclust.metrics import clustering, evaluate
 from fedclust.models import Model
@@ -46,8 +47,8 @@ def run(
     >>> len(record.query("metric == 'accuracy'"))  # 2 rounds x 4 clients
     8
     """
-    if rounds < 1 or eval_every < 1:
-        raise ValueError(f"rounds={rounds}, eval_every={eval_every}: both must be at least 1")
+    whole("[1, inf)", rounds=rounds, eval_every=eval_every)
+    whole("(-inf, inf)", seed=seed)
     events = sorted(events, key=lambda event: event.at)
     about = {
         "algorithm": describe(algorithm),

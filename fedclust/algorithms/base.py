@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from fedclust.checks import number
 from fedclust.federation import Federation
 from fedclust.geometry import cosine_to
 from fedclust.models import Model
@@ -82,8 +83,7 @@ def sample(
     `among` limits the draw to some positions. Each client has a lot of its own, so the draw does
     not depend on the order of the clients.
     """
-    if not 0 < fraction <= 1:
-        raise ValueError(f"fraction={fraction}: the share of clients in a round must be in (0, 1]")
+    number("(0, 1]", fraction=fraction)
     among = torch.arange(len(fed)) if among is None else among
     if fraction == 1:
         return among

@@ -29,6 +29,7 @@ from torch.nn.functional import one_hot
 
 from fedclust.algorithms.base import Info, State
 from fedclust.algorithms.fedavg import FedAvg
+from fedclust.checks import whole
 from fedclust.federation import Federation
 from fedclust.metrics import evaluate
 from fedclust.models import Model
@@ -60,11 +61,8 @@ def best_k(vectors: Tensor, seed: int = 0) -> tuple[int, dict[int, float]]:
 
 def cbcc(vectors: Tensor, k: int | None = None, seed: int = 0) -> Tensor:
     """Cluster of each client, (N, classes) -> (N,); the silhouette chooses k if it is not given."""
-    if k is not None and not 1 <= k <= len(vectors):
-        raise ValueError(
-            f"clusters={k}: must be from 1 to {len(vectors)}, the number of clients, "
-            "or None (by silhouette)"
-        )
+    if k is not None:
+        whole(f"[1, {len(vectors)}]", clusters=k)
     v, order = ordered(vectors)
     k = min(k or best_k(vectors, seed)[0], len(np.unique(v, axis=0)))
     labels = np.empty(len(v), dtype=np.int64)
@@ -108,6 +106,11 @@ class CBCC(FedAvg):
     fraction: float = 0.3
     weighted: bool = field(default=False, init=False)
     clusters: int | None = None  # None: by silhouette
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.clusters is not None:
+            whole("[1, inf)", clusters=self.clusters)
 
     def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
         return self.cluster(super().init(theta, fed, seed), fed, seed)

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from fedclust.algorithms.base import Info, State, cost
 from fedclust.algorithms.fedavg import FedAvg
+from fedclust.checks import number, whole
 from fedclust.federation import Federation
 from fedclust.geometry import distance
 
@@ -39,6 +40,11 @@ class CFL(FedAvg):
     eps1: float = 0.4
     eps2: float = 1.6
     warmup: int = 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        number("[0, inf]", eps1=self.eps1, eps2=self.eps2)
+        whole("[0, inf)", warmup=self.warmup)
 
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
         new, chosen, theta = self.average(state, fed, seed, t)

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from fedclust.algorithms.base import Info, State, cost, mean_by
 from fedclust.algorithms.fedavg import FedAvg
+from fedclust.checks import number, one_of
 from fedclust.federation import Federation
 from fedclust.geometry import KINDS, distance, dunn
 from fedclust.rng import key
@@ -39,11 +40,6 @@ ATTEMPTS = (  # the second if the first does not converge; slower messages need 
     {"damping": 0.5, "convergence_iter": 15},
     {"damping": 0.9, "convergence_iter": 75},
 )
-CHOICES = {
-    "distance": KINDS,
-    "new_models": ("clients", "clusters"),
-    "recluster": ("dunn", "never"),
-}
 
 
 @dataclass(frozen=True)
@@ -58,11 +54,12 @@ class DCFL(FedAvg):
     estimator: ClusterMixin = AFFINITY
 
     def __post_init__(self) -> None:
-        for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {allowed}")
-        if not 0 <= self.preference <= 1:
-            raise ValueError(f"preference={self.preference}: must be in [0, 1]; 0.5 is the median")
+        super().__post_init__()
+        one_of(KINDS, distance=self.distance)
+        one_of(("clients", "clusters"), new_models=self.new_models)
+        one_of(("dunn", "never"), recluster=self.recluster)
+        number("[0, 1]", preference=self.preference)
+        number("(0, inf)", power=self.power)
 
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
         new, chosen, ends = self.average(state, fed, seed, t)  # Alg. 1 l.12-18

@@ -26,12 +26,12 @@ from torch import Tensor
 
 from fedclust.algorithms.base import Info, State, cost, sample_within
 from fedclust.algorithms.fedavg import FedAvg
+from fedclust.checks import number, one_of, whole
 from fedclust.federation import Federation
 from fedclust.geometry import cosine, cosine_to
 from fedclust.metrics import evaluate
 
 BATCH = 32  # test images per batch whose losses are summed
-CHOICES = {"loss": ("sum", "mean"), "reading": ("aggregate", "pairwise")}
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,12 @@ class FedAC(FedAvg):
     asks: ClassVar[bool] = True  # a division trains the clients that did not take part
 
     def __post_init__(self) -> None:
-        for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {allowed}")
+        super().__post_init__()
+        number("[0, inf]", alpha=self.alpha)
+        number("[-inf, inf]", beta=self.beta)
+        one_of(("sum", "mean"), loss=self.loss)
+        one_of(("aggregate", "pairwise"), reading=self.reading)
+        whole("[0, inf)", warmup=self.warmup)
 
     def scored(self, state: State, fed: Federation) -> State:
         """Remember each client's test loss under its cluster's model, the next evaluate(w^t)."""

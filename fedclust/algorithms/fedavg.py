@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.base import Info, Method, State, cost, mean_by, sample
+from fedclust.checks import number
 from fedclust.federation import Federation
 
 
@@ -18,6 +19,9 @@ class FedAvg(Method):
 
     fraction: float = 1.0
     weighted: bool = True  # False: the plain mean, as some authors run it
+
+    def __post_init__(self) -> None:
+        number("(0, 1]", fraction=self.fraction)
 
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
         new, chosen, _ = self.average(state, fed, seed, t)
@@ -49,6 +53,10 @@ class FedProx(Method):
 
     mu: float = 0.01
     fraction: float = 1.0
+
+    def __post_init__(self) -> None:
+        number("[0, inf)", mu=self.mu)
+        number("(0, 1]", fraction=self.fraction)
 
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
         proximal = replace(self.train, prox=self.mu)  # type: ignore[type-var]

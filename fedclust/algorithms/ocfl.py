@@ -27,6 +27,7 @@ from torch import Tensor
 
 from fedclust.algorithms.base import Info, State, Trainer, cost, mean_by, sample_within
 from fedclust.algorithms.fedavg import FedAvg
+from fedclust.checks import one_of, whole
 from fedclust.federation import Federation
 from fedclust.geometry import cosine
 from fedclust.rng import key
@@ -46,10 +47,10 @@ class OCFL(FedAvg):
     merge_on: str = "updates"
 
     def __post_init__(self) -> None:
-        if self.merge_on not in ("updates", "parameters"):
-            raise ValueError(f"merge_on={self.merge_on!r}: must be 'updates' or 'parameters'")
-        if self.merge is not None and self.merge < 1:
-            raise ValueError(f"merge={self.merge}: must be at least 1 cluster, or None")
+        super().__post_init__()
+        one_of(("updates", "parameters"), merge_on=self.merge_on)
+        if self.merge is not None:
+            whole("[1, inf)", merge=self.merge)
 
     def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
         order = fed.ids.argsort()  # OPTICS visits points in turn: by name, whatever their positions

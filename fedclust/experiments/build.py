@@ -12,6 +12,7 @@ from torch import nn
 
 from fedclust import algorithms, datasets, models, partition, privacy, scenario
 from fedclust.algorithms.base import Method, Trainer
+from fedclust.checks import require
 from fedclust.datasets import Dataset
 from fedclust.experiments import own
 from fedclust.federation import Federation
@@ -93,6 +94,9 @@ def with_events(fed: Federation, settings: Settings) -> tuple[Federation, list[A
     """Newcomers (`start`, `join_every`) and drifts (`drift_from`, `drift_every`)."""
     plan, rounds = settings.get("events") or {}, settings["rounds"]
     events: list[Any] = []
+    for one, other in (("start", "join_every"), ("drift_from", "drift_every")):
+        both = (one in plan) == (other in plan)
+        require(both, f"events={plan}: {one} and {other} must be given together, or neither")
     if "start" in plan:
         start, every = plan["start"], plan["join_every"]
         fed, events = scenario.staggered(fed, start=start, every=every, rounds=rounds)

@@ -194,7 +194,7 @@ def test_a_higher_preference_makes_more_clusters():
         ({"distance": "manhattan"}, "distance='manhattan': must be one of .*complete"),
         ({"new_models": "servers"}, "new_models='servers'.*clusters"),
         ({"recluster": "always"}, "recluster='always'.*never"),
-        ({"preference": 1.5}, "preference=1.5: must be in"),
+        ({"preference": 1.5}, "preference=1.5: must be a number in"),
     ],
 )
 def test_settings_say_what_is_allowed(wrong, says):
