@@ -9,6 +9,7 @@ import ast
 import hashlib
 import json
 import sys
+import time
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ def modules(folder: str) -> frozenset[str]:
 
 CORE = modules("") - set(CATALOGUES)  # followed wherever they are imported
 OWN = modules("algorithms") | modules("experiments/tasks")  # followed from the method and the task
+HOUR = 3600.0  # seconds after which nobody writes to a temporary file any more
 version = cache(metadata.version)
 
 
@@ -66,15 +68,16 @@ class Place:
 
     def why(self) -> str:
         """Why the trial has to run."""
+        if self.file(".ckpt").exists():
+            return "resumed"
         older = sorted(self.folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
         if not older:
-            return "resumed" if list(self.folder.glob("*.ckpt")) else "new"
-        with suppress(OSError, ValueError, KeyError):
-            before = json.loads(older[-1].read_text())["depends"]
-            names = sorted(self.depends.keys() | before.keys())
-            changed = [name for name in names if self.depends.get(name) != before.get(name)]
-            return "changed: " + ", ".join(changed) if changed else "record damaged"
-        return "record damaged"
+            return "new"
+        before = noted(older[-1])
+        if before is None or before["depends"] == self.depends:
+            return "record damaged"
+        known = self.depends.items() ^ before["depends"].items()
+        return "changed: " + ", ".join(sorted({name for name, _ in known}))
 
     def keep(self, trial: Trial, record: pd.DataFrame, why: str, seconds: float) -> dict[str, Any]:
         """Write the record and, once it is whole, the facts that make it count."""
@@ -90,21 +93,38 @@ class Place:
         record.attrs = {}
         write(path, lambda aside: record.to_parquet(aside, index=False))
         facts["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-        content = json.dumps(facts, default=str)
-        write(self.file(".json"), lambda aside: aside.write_text(content))
-        for suffix in (".ckpt", ".rounds"):
-            self.file(suffix).unlink(missing_ok=True)
+        facts = json.loads(json.dumps(facts, default=str))
+        facts["checksum"] = digest(facts)
+        write(self.file(".json"), lambda aside: aside.write_text(json.dumps(facts)))
+        self.tidy()
         return {**facts, "reused": False, "path": str(path)}
+
+    def tidy(self) -> None:
+        """Remove what the finished run and killed ones have left beside the record."""
+        for path in self.folder.iterdir():
+            with suppress(OSError):  # another run removes it too
+                mine = path.stem == self.file("").name
+                left = path.suffix in (".ckpt", ".rounds", ".tmp")
+                if left and (mine or time.time() - path.stat().st_mtime > HOUR):
+                    path.unlink()
 
 
 def read_facts(stem: Path) -> dict[str, Any] | None:
     """The facts beside a record, if both are whole."""
-    record = stem.with_suffix(".parquet")
-    with suppress(OSError, ValueError, KeyError):
-        facts = json.loads(stem.with_suffix(".json").read_text())
-        if hashlib.sha256(record.read_bytes()).hexdigest() == facts["sha256"]:
+    record, facts = stem.with_suffix(".parquet"), noted(stem.with_suffix(".json"))
+    with suppress(OSError):
+        if facts and hashlib.sha256(record.read_bytes()).hexdigest() == facts["sha256"]:
             return {**facts, "reused": True, "path": str(record)}
     return None
+
+
+def noted(file: Path) -> dict[str, Any] | None:
+    """The facts in a file, if they are as they were written."""
+    try:
+        facts = json.loads(file.read_text(encoding="utf-8"))
+        return facts if facts.pop("checksum") == digest(facts) else None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
 
 
 def dependencies(trial: Trial) -> dict[str, str]:

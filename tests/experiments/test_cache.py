@@ -1,12 +1,14 @@
 """What a record depends on: the code that its trial runs, and nothing else."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from fedclust.experiments import Trial, cache
+from fedclust.experiments import Trial, cache, sweep
+from fedclust.paths import root
 
 DATA = {"data": {"name": "glyphs", "n": 60, "n_test": 20}, "rounds": 2}
 BASE = {**DATA, "partition": {"kind": "iid", "clients": 4}, "train": {"lr": 0.1}}
@@ -110,3 +112,60 @@ def test_all_modules_of_the_core_that_a_trial_loads_are_counted(which):
     if which is CAFA:  # draws labels; tasks of other papers are imported with it
         core &= {"fedclust.partition", "fedclust.metrics", "fedclust.rng"}
     assert set(run.stdout.split()) & core - not_run <= set(cache.code(which))
+
+
+SMALL = {
+    "data": {"name": "glyphs", "n": 40, "n_test": 10},
+    "partition": {"kind": "iid", "clients": 2},
+}
+SMALL |= {"model": MLP, "train": {"lr": 0.1}, "method": {"kind": "FedAvg"}, "rounds": 1}
+
+
+def made(folder):
+    """A trial, and where its record lies."""
+    sweep([Trial(SMALL, 0)], 1, "sequential", folder=folder)
+    return cache.Place.of(Trial(SMALL, 0), folder)
+
+
+def test_a_damaged_byte_in_the_facts_is_noticed(tmp_path):
+    place = made(tmp_path)
+    note = place.file(".json")
+    whole, facts = note.read_bytes(), place.facts()
+    for at in range(0, len(whole), 29):
+        for flipped in (1, 64):
+            note.write_bytes(whole[:at] + bytes([whole[at] ^ flipped]) + whole[at + 1 :])
+            assert place.facts() is None or place.facts() == facts, at
+            assert place.why() == "record damaged"
+    note.write_bytes(whole)
+    assert place.facts() == facts
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "null", "3", '"x"', "[" * 10**5, '{"depends": 3}', "\0"]
+)
+def test_facts_that_are_something_else_are_damaged(tmp_path, content):
+    place = made(tmp_path)
+    place.file(".json").write_text(content)
+    assert place.facts() is None and place.why() == "record damaged"
+    record = sweep([Trial(SMALL, 0)], 1, "sequential", folder=tmp_path)
+    assert record.attrs["runs"][0]["why"] == "record damaged" and place.facts()
+
+
+def test_what_killed_runs_left_is_tidied_up_and_does_not_count(tmp_path):
+    place = cache.Place.of(Trial(SMALL, 0), tmp_path)
+    place.folder.mkdir(parents=True)
+    old = [place.folder / name for name in ("0123.ckpt", "0123.rounds", "x.parquet.12.tmp")]
+    young = place.folder / "y.parquet.13.tmp"  # of another run, perhaps
+    for path in (*old, young, place.folder / ".DS_Store"):
+        path.write_text("left")
+    for path in old:
+        os.utime(path, (1e9, 1e9))
+    record = sweep([Trial(SMALL, 0)], 1, "sequential", folder=tmp_path)
+    assert record.attrs["runs"][0]["why"] == "new"
+    names = {path.name for path in place.folder.iterdir()}
+    assert names == {place.file(s).name for s in (".json", ".parquet")} | {young.name, ".DS_Store"}
+
+
+def test_shipped_records_are_whole():
+    for note in (root() / "figures").glob("*/*/records/*.json"):
+        assert cache.read_facts(note.with_suffix("")), note
