@@ -383,6 +383,9 @@ report.table("table-extra-cost", sent.astype(int).reset_index(), "Models, extra 
 # %% [markdown]
 # ## What we learned
 #
+# *These remarks were written with both tiers at hand, quick and paper. Where they speak of a result, the verdicts and
+# tables of this run, above, are what counts.*
+#
 # The table has DCFL's accuracy less that of the others, seed by seed.
 
 # %%

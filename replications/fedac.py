@@ -385,6 +385,9 @@ Markdown(
 # %% [markdown]
 # ## What we learned
 #
+# *These remarks were written with both tiers at hand, quick and paper. Where they speak of a result, the verdicts and
+# tables of this run, above, are what counts.*
+#
 # - **The two conditions swap roles.** In the first rounds the loss condition is no condition, since nothing has been
 #   learned, and the angle decides. Later some angle is obtuse in nearly every round, and the loss condition decides, by
 #   chance: it holds in a round whose draw happens to leave the loss where it was.

@@ -369,7 +369,8 @@ report.close()
 #
 # ## What we learned
 #
-# *The verdicts above say how sure each is.*
+# *These remarks were written with both tiers at hand, quick and paper. Where they speak of a result, the verdicts and
+# tables of this run, above, are what counts.*
 #
 # **The question is when one looks.** The purity of the first iterations is where the gradient's direction should tell
 # more than the loss; the table of beginnings and ends has both ends of each run, and sorted early need not be sorted

@@ -47,8 +47,8 @@ report = fc.report.Report(paper, p)
 # **Algorithm 1, once.** The server sends one initial model $\theta$; every client $k$ trains it on its own data,
 # $\theta_k \leftarrow \mathrm{SGD}(\theta, D_k)$, and OPTICS clusters the flattened $\theta_1, \dots, \theta_N$.
 # OPTICS puts the points in an order in which each follows its densest neighbourhood, and notes how far the next point
-# is to reach. Clusters are valleys in that curve: a valley begins and ends where it falls and rises by a factor of $1
-# - \xi$. This is the parameter $\xi$. Points in no valley are *noise*.
+# is to reach. Clusters are valleys in that curve: a valley begins and ends where it falls and rises by a factor of
+# $1 - \xi$. This is the parameter $\xi$. Points in no valley are *noise*.
 #
 # **The merge.** Ten clusters of one label each would be poor federations, so the paper joins those whose parameters
 # have a high cosine similarity (Eq. 1) until three are left:
@@ -352,7 +352,8 @@ report.close()
 # %% [markdown]
 # ## What we learned
 #
-# The verdicts stand above; these remarks are on how to read them.
+# *These remarks were written with both tiers at hand, quick and paper. Where they speak of a result, the verdicts and
+# tables of this run, above, are what counts.*
 #
 # **One round of one run is a weak witness** (c1 to c3). Table 2 reads one round's accuracy off a curve that jumps
 # under non-IID2, in places by more than the effect. Where the interval over our seeds is wider than the difference,

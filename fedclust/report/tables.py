@@ -55,7 +55,7 @@ def comparison(paper: Paper, name: str, samples: pd.DataFrame) -> pd.DataFrame:
                 continue
             mean = interval(samples[key])[0]
             difference = f"{mean - cell:+.3f}" if isinstance(cell, (int, float)) else ""
-            lines.append([row, column, cell, spread(samples[key]) or "nan (1 seed)", difference])
+            lines.append([row, column, cell, spread(samples[key]) or "not known", difference])
     header = ["", "value", "paper", "ours [95 % interval]", "difference"]
     return pd.DataFrame(lines, columns=header)
 

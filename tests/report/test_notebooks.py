@@ -12,7 +12,8 @@ import nbformat
 import pytest
 
 from fedclust.paths import root
-from fedclust.report import notebooks, papers
+from fedclust.report import notebooks, papers, site
+from tests.report.test_site import left_over
 
 KEYS = notebooks.keys()
 CODE_LINES = 230
@@ -105,6 +106,7 @@ def check_output(project, key, tier="smoke"):
     nbformat.validate(notebook)
     counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
     assert counts == list(range(1, len(counts) + 1))
+    assert not left_over(site.converted(executed))
     text = executed.read_text()
     assert str(project) not in text and "at 0x7" not in text and '"stderr"' not in text
 

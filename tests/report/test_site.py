@@ -1,5 +1,6 @@
 """Static pages: whole without a network, equations as MathML."""
 
+import html
 import re
 
 import nbformat
@@ -29,6 +30,19 @@ def test_equations_become_mathml():
     assert "<mtable" in site.mathml(r"\begin{aligned} a &= b \\ c &= d \end{aligned}")
     assert "&#x0007C;" in site.mathml("|x|") and 'lspace="0"' in site.mathml("|x|")
     assert site.mathml(r"\left( x < y") == r"<code>\left( x &lt; y</code>"
+
+
+def left_over(page):
+    """What should have become mathematics, bold print or a word, in the text that people see."""
+    text = re.sub(r"<(style|pre|math|code)\b.*?</\1>", " ", page, flags=re.DOTALL)
+    text = html.unescape(re.sub(r"<[^>]+>", " ", text))
+    return re.findall(r".{0,40}(?:\$|\*\*|\bnan\b|\bNaN\b).{0,40}", text)
+
+
+@pytest.mark.parametrize("key", notebooks.keys())
+def test_no_mathematics_bold_print_or_nan_is_left_in_a_papers_text(key):
+    prose = [cell for cell in notebooks.read(key).cells if cell.cell_type == "markdown"]
+    assert not [each for cell in prose for each in left_over(site.rendered(cell.source))]
 
 
 @pytest.mark.parametrize("key", notebooks.keys())
