@@ -1,12 +1,19 @@
 """CAFA's clients: some with an equal random share, the others with few classes."""
 
+import math
+
 import numpy as np
 
 from fedclust.assembly import Index, Weights, distribute
 from fedclust.checks import one_of, require, whole
 from fedclust.rng import numpy_stream
 
-CLASSES_PER_CLIENT = {"paper": (2, 4), "code": (1, 2), "shards": (1, 9)}  # by generator
+CLASSES_PER_CLIENT = {  # by generator
+    "paper": (2, 4),
+    "code": (1, 2),
+    "shards": (1, 9),
+    "contiguous": (2, 2),
+}
 
 
 def mixed(
@@ -33,6 +40,8 @@ def mixed(
     lists, rest = [order[i * size : (i + 1) * size] for i in range(iid)], order[iid * size :]
     if generator == "code":
         lists += [few_classes(y, classes, n, size, rng) for n in numbers]
+    elif generator == "contiguous":
+        lists += [rest[mine] for mine in neighbouring_classes(y[rest], classes, numbers, rng)]
     elif other:
         weigh = paper_weights if generator == "paper" else shard_weights
         weights = weigh(numbers, classes, rng)
@@ -80,3 +89,21 @@ def shard_weights(numbers: Index, classes: int, rng: np.random.Generator) -> Wei
         weights[i, most] += 1
         left[most] -= 1
     return weights
+
+
+def neighbouring_classes(
+    y: Index, classes: int, numbers: Index, rng: np.random.Generator
+) -> list[Index]:
+    """CAFA's "contiguous": random budgets that use up all samples, from a random class onwards."""
+    pools = [rng.permutation(np.flatnonzero(y == c)) for c in range(classes)]
+    ends = rng.integers(10, 101, len(numbers)).cumsum()
+    budgets = np.diff(np.rint(ends / max(ends, default=1) * len(y)).astype(int), prepend=0)
+    lists = []
+    for budget, number in zip(budgets.tolist(), numbers.tolist(), strict=True):
+        share, c, mine = math.ceil(budget / number), int(rng.integers(classes)), []
+        while budget > 0:  # a class that has run out gives nothing, the next one more
+            taken, pools[c] = np.split(pools[c], [min(share, budget)])
+            mine.append(taken)
+            budget, c = budget - len(taken), (c + 1) % classes
+        lists.append(np.concatenate(mine))
+    return lists

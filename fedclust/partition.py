@@ -317,6 +317,9 @@ def iid_mix(
     client, so that several may hold one sample (the authors' repository, tables 2-3).
     "shards": each class is cut into equal shards; a client takes 1-9, from the classes with most
     shards left (the authors' repository, training). CAFA's training split has iid=0, other=20.
+    "contiguous": random amounts, half of it from a random class and half from the next; where a
+    class has run out the one after it follows, so that two classes become two to four (the authors'
+    repository, its split with few classes).
 
     test="global" gives every client an equal random share of the test half: the mean over clients
     is then the accuracy of a global model. "own" follows the client's distribution. Group 0 is the

@@ -419,6 +419,22 @@ def test_shards_are_equal_within_a_class():
     assert len({len(p) for p in pieces}) > 1  # and some classes are cut finer than others
 
 
+def test_neighbouring_classes_two_for_each_and_more_where_they_run_out():
+    classes = []
+    for seed in range(20):
+        y = torch.arange(10).repeat(1000)
+        table, group = partition.iid_mix_counts(y, 0, 20, generator="contiguous", seed=seed)
+        assert table.sum() == 10_000 and (table.sum(0) == 1000).all()  # every sample has one owner
+        assert group.tolist() == list(range(1, 21))
+        sizes = table.sum(1).double()
+        assert sizes.min() > 0 and sizes.std() / sizes.mean() > 0.2
+        first = table[0].nonzero()[:, 0].tolist()
+        assert first in [[c, c + 1] for c in range(9)] + [[0, 9]]  # nothing has run out yet
+        assert (table[0][first][0] - table[0][first][1]).abs() <= 1
+        classes += (table > 0).sum(1).tolist()
+    assert sum(2 <= n <= 4 for n in classes) / len(classes) > 0.9  # as the paper describes them
+
+
 @pytest.mark.parametrize("generator", mixtures.CLASSES_PER_CLIENT)
 def test_counts_without_images_are_those_of_the_federation(generator):
     data = balanced()
@@ -453,7 +469,7 @@ IMPOSSIBLE = {
     "draw": (lambda: partition.draw_table(10, 4, 11), "each=11: must be a whole number in \\[1, 10\\]"),
     "groups": (lambda: partition.class_groups(DATA, 8, 5), "groups=5: must be a whole number in \\[1, 4\\]"),
     "classes": (lambda: partition.class_groups(DATA, 8, [(0, 4)]), r"groups: \(0, 4\) .* classes 0 to 3"),
-    "generator": (lambda: partition.iid_mix(DATA, generator="best"), "'best': must be one of 'paper', 'code', 'shards'"),
+    "generator": (lambda: partition.iid_mix(DATA, generator="best"), "'best': must be one of 'paper', 'code', 'shards', 'contiguous'"),
     "test": (lambda: partition.iid_mix(DATA, test="all"), "'all': must be one of 'global', 'own'"),
     "mix of none": (lambda: partition.iid_mix(DATA, 0, 0), "iid=0, other=0: there must be 1 to 24 clients"),
     "few classes": (lambda: partition.iid_mix(DATA, 1, 1, classes_per_client=(2, 5)), r"most_classes=5: .*\[1, 4\]"),
