@@ -1,7 +1,7 @@
-"""papers/<key>.toml: what a paper printed, what it left open, what it claims; and how a claim is judged.
+"""papers/<key>.toml: what a paper printed, what it left open, what it claims.
 
-A claim has one or more tests, written down before the verdict is looked at: an expression over the measures of a run
-(one value per seed) and a bound. Its verdict is the weakest of its tests'.
+A claim has one or more tests, written down before the verdict is looked at: an expression over the
+measures of a run (one value per seed) and a bound. Its verdict is the weakest of its tests'.
 """
 
 import ast
@@ -360,13 +360,9 @@ def interval(samples: Any, level: float = 0.95) -> tuple[float, float, float]:
 def judge_test(test: dict[str, Any], measures: pd.DataFrame) -> dict[str, Any]:
     """One test's verdict from one value per seed."""
     try:
-        value: Any = measures.eval(test["expr"])
-        samples = np.broadcast_to(np.asarray(value, dtype=float), len(measures))
-    except Exception as error:
-        have = ", ".join(map(str, measures))
-        raise PaperError(
-            f"test {test['expr']!r} cannot be computed ({error}); measures: {have}"
-        ) from error
+        samples = expressions.evaluate(test["expr"], measures).to_numpy()
+    except expressions.ExpressionError as error:
+        raise PaperError(f"test {test['expr']!r} cannot be computed: {error}") from error
     mean, low, high = interval(samples)
     bound = next(b for b in BOUNDS if b in test)
     limit = float(test[bound])

@@ -13,11 +13,13 @@ from fedclust.report.readings import arrivals, rounds_saved
 def record():
     curves = {  # (algorithm, seed): accuracy by round
         ("base", 0): [0, 0, 0, 1], ("fast", 0): [1, 0, 0, 0],  # 4 rounds and 1: saves 3/4
-        ("base", 1): [0, 1, 1, 1], ("fast", 1): [0, 0, 0, 0],  # 2 rounds and more than 4: saves at most -1
-        ("base", 2): [0, 0, 0, 0], ("fast", 2): [0, 0, 1, 1],  # more than 4 and 3: saves at least 1/4
+        ("base", 1): [0, 1, 1, 1], ("fast", 1): [0, 0, 0, 0],  # 2, more than 4: at most -1
+        ("base", 2): [0, 0, 0, 0], ("fast", 2): [0, 0, 1, 1],  # more than 4, 3: at least 1/4
         ("base", 3): [0, 0, 0, 0], ("fast", 3): [0, 0, 0, 0],  # nothing is known
     }  # fmt: skip
-    rows = [(a, s, t, "accuracy", v) for (a, s), curve in curves.items() for t, v in enumerate(curve)]
+    rows = [
+        (a, s, t, "accuracy", v) for (a, s), curve in curves.items() for t, v in enumerate(curve)
+    ]
     return pd.DataFrame(rows, columns=["algorithm", "seed", "round", "metric", "value"])
 
 
@@ -56,6 +58,7 @@ def test_layers_as_tables_print_them():
     assert architecture(net) == [
         ("conv 1", "3 -> 6, 5 x 5", 3 * 6 * 25 + 6), ("max pooling 1", "2 x 2", 0),
         ("conv 2", "6 -> 16, 5 x 5", 6 * 16 * 25 + 16), ("max pooling 2", "2 x 2", 0),
-        ("hidden 1", "120", 400 * 120 + 120), ("hidden 2", "84", 120 * 84 + 84), ("output", "8", 84 * 8 + 8),
+        ("hidden 1", "120", 400 * 120 + 120), ("hidden 2", "84", 120 * 84 + 84),
+        ("output", "8", 84 * 8 + 8),
     ]  # fmt: skip
     assert sum(size for *_, size in architecture(net)) == net.parameters

@@ -24,7 +24,10 @@ def test_the_tree_shows_each_cluster_with_its_clients():
     fedac.lineage(ax, run)
     labels = [tick.get_text() for tick in ax.get_yticklabels()]
     last = run[(run.metric == "accuracy") & (run["round"] == 3)]
-    assert sorted(labels) == [f"cluster {k}" for k in sorted(last.cluster.unique())] and len(labels) > 1
+    assert (
+        sorted(labels) == [f"cluster {k}" for k in sorted(last.cluster.unique())]
+        and len(labels) > 1
+    )
     ends = {text.get_text() for text in ax.texts if text.get_weight() == "bold"}
     table = last.groupby(["cluster", "group"]).size().unstack(fill_value=0)
     assert ends == {" · ".join(map(str, row)) for row in table.to_numpy()}

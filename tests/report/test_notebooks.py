@@ -1,4 +1,4 @@
-"""Replications: sources and clean pairs in step, small, and whole at the smoke tier; what varies is taken out."""
+"""Replications: clean pairs in step, whole at the smoke tier, and without what varies."""
 
 import ast
 import json
@@ -20,10 +20,12 @@ CODE_LINES = 230
 
 
 def fedclust(project, *words, **variables):
-    """The command line on a project of its own; one worker, since tests already run beside each other."""
+    """The command line on a project of its own; one worker, since tests run in parallel."""
     where = {"FEDCLUST_ROOT": str(project), "OMP_NUM_THREADS": "1", **variables}
     command = [sys.executable, "-m", "fedclust.cli", *words]
-    return subprocess.run(command, env=os.environ | where, capture_output=True, text=True, timeout=600)
+    return subprocess.run(
+        command, env=os.environ | where, capture_output=True, text=True, timeout=600
+    )
 
 
 def code(key):
@@ -33,7 +35,9 @@ def code(key):
 @pytest.mark.parametrize("key", KEYS)
 def test_the_clean_pair_is_in_step_with_its_source(key):
     pair = root() / "replications" / f"{key}.ipynb"
-    assert pair.read_text(encoding="utf-8") == notebooks.text(notebooks.read(key)), "run: make notebooks"
+    assert pair.read_text(encoding="utf-8") == notebooks.text(notebooks.read(key)), (
+        "run: make notebooks"
+    )
     notebook = nbformat.read(pair, as_version=4)
     nbformat.validate(notebook)
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
@@ -128,12 +132,18 @@ def test_a_paper_from_the_template_runs_repeats_and_refuses(tmp_path, monkeypatc
     make = ["make", "-f", str(root() / "Makefile"), "new-paper"]
     assert subprocess.run([*make, "KEY=../x"], cwd=tmp_path, capture_output=True).returncode == 2
     subprocess.run([*make, "KEY=toy"], cwd=tmp_path, check=True, capture_output=True)
-    assert subprocess.run([*make, "KEY=toy"], cwd=tmp_path, capture_output=True).returncode == 2  # never overwritten
+    assert (
+        subprocess.run([*make, "KEY=toy"], cwd=tmp_path, capture_output=True).returncode == 2
+    )  # never overwritten
     monkeypatch.setenv("FEDCLUST_ROOT", str(tmp_path))
 
     def run(*words):
         done = fedclust(tmp_path, "replicate", "toy", "--tier", "smoke", *words)
-        made = [p for p in tmp_path.rglob("*") if p.is_file() and p.suffix in (".svg", ".png", ".csv", ".md", ".ipynb")]
+        made = [
+            p
+            for p in tmp_path.rglob("*")
+            if p.is_file() and p.suffix in (".svg", ".png", ".csv", ".md", ".ipynb")
+        ]
         made += tmp_path.glob("figures/**/verdicts.json")
         return done, {path: path.read_bytes() for path in made}
 
@@ -170,17 +180,28 @@ def test_tidy_takes_out_what_varies():
     stream = {"output_type": "stream", "name": "stdout"}
     cell = nbformat.v4.new_code_cell(
         "f()",
-        metadata={"tags": ["x"], "papermill": {"duration": 1.5}, "execution": {"iopub.status.busy": "2024"}},
+        metadata={
+            "tags": ["x"],
+            "papermill": {"duration": 1.5},
+            "execution": {"iopub.status.busy": "2024"},
+        },
         outputs=[
             nbformat.from_dict({**stream, "text": "a"}),
             nbformat.from_dict({**stream, "name": "stderr", "text": "warning"}),
             nbformat.from_dict({**stream, "text": "b\n"}),
-            nbformat.v4.new_output("display_data", {"text/plain": f"<T at 0x7f12> {root()}{os.sep}papers"}),
+            nbformat.v4.new_output(
+                "display_data", {"text/plain": f"<T at 0x7f12> {root()}{os.sep}papers"}
+            ),
         ],
     )
     injected = {"metadata": {"tags": ["injected-parameters"]}}
-    given = [nbformat.v4.new_code_cell('tier = "smoke"\njobs = 4\nbackend = "loky"\nlr = 1', **injected) for _ in "ab"]
-    notebook = nbformat.v4.new_notebook(cells=[cell, *given], metadata={"papermill": {"version": "2"}})
+    given = [
+        nbformat.v4.new_code_cell('tier = "smoke"\njobs = 4\nbackend = "loky"\nlr = 1', **injected)
+        for _ in "ab"
+    ]
+    notebook = nbformat.v4.new_notebook(
+        cells=[cell, *given], metadata={"papermill": {"version": "2"}}
+    )
     tidy = notebooks.tidy(notebook)
     assert "papermill" not in notebooks.text(tidy) and tidy.cells[0].metadata == {"tags": ["x"]}
     assert [o.get("text") for o in tidy.cells[0].outputs] == ["ab\n", None]
@@ -206,7 +227,9 @@ def small(tmp_path, monkeypatch):
     return write
 
 
-def test_execute_uses_this_interpreter_says_warnings_and_keeps_the_last_good_notebook(small, monkeypatch):
+def test_execute_uses_this_interpreter_says_warnings_and_keeps_the_last_good_notebook(
+    small, monkeypatch
+):
     monkeypatch.setenv("JUPYTER_PATH", "/nowhere")
     said = []
     out = small(
@@ -218,7 +241,11 @@ def test_execute_uses_this_interpreter_says_warnings_and_keeps_the_last_good_not
     )
     made = notebooks.execute("m", {"tier": "smoke"}, out, said.append)
     text = nbformat.read(made, as_version=4).cells[-1].outputs[0].text
-    assert text.split() == [sys.executable, "smoke", str(Path(os.environ["FEDCLUST_ROOT"]).resolve())]
+    assert text.split() == [
+        sys.executable,
+        "smoke",
+        str(Path(os.environ["FEDCLUST_ROOT"]).resolve()),
+    ]
     assert said == ["trial 1/2", "w"]
     assert os.environ["JUPYTER_PATH"] == "/nowhere" and "FEDCLUST_PROGRESS" not in os.environ
     before = made.read_bytes()

@@ -1,4 +1,4 @@
-"""Figures: what is drawn is what was measured, nothing overlaps, the same record gives the same bytes."""
+"""Figures: they show what was measured, nothing overlaps, a record always gives the same bytes."""
 
 import itertools
 
@@ -13,13 +13,15 @@ from fedclust.report.readings import by_round
 
 
 def record(seeds=3, rounds=6, clients=4, late=2):
-    """Accuracy = round / 10 + seed / 100, the last client from round `late` on; a server row that must not be drawn."""
+    """Accuracy is round / 10 + seed / 100; the last client comes late; server rows are not drawn."""
     rows = [
         ("A", s, r, c, "accuracy", r / 10 + s / 100)
         for s, r, c in itertools.product(range(seeds), range(rounds), range(clients))
         if c < clients - 1 or r >= late
     ]
-    rows += [("A", s, r, -1, "clusters", 1.0) for s, r in itertools.product(range(seeds), range(rounds))]
+    rows += [
+        ("A", s, r, -1, "clusters", 1.0) for s, r in itertools.product(range(seeds), range(rounds))
+    ]
     return pd.DataFrame(rows, columns=["algorithm", "seed", "round", "client", "metric", "value"])
 
 
@@ -30,7 +32,11 @@ def drawn(fig):
 
 def overlapping(artists, renderer):
     boxes = [artist.get_window_extent(renderer) for artist in artists if artist.get_text()]
-    return [pair for pair in itertools.combinations(boxes, 2) if pair[0].padded(-1).overlaps(pair[1].padded(-1))]
+    return [
+        pair
+        for pair in itertools.combinations(boxes, 2)
+        if pair[0].padded(-1).overlaps(pair[1].padded(-1))
+    ]
 
 
 def test_looks_differ_in_colour_dashes_and_marker_and_in_grey_by_dashes():
@@ -49,15 +55,20 @@ def test_by_round_is_the_mean_over_clients_per_seed():
 
 def test_band_draws_mean_and_t_interval():
     fig, ax = plots.panels()
-    plots.band(ax, pd.DataFrame([[0.0, 1.0], [2.0, 1.0]], index=[0, 1], columns=[5, 10]), "two seeds")
+    plots.band(
+        ax, pd.DataFrame([[0.0, 1.0], [2.0, 1.0]], index=[0, 1], columns=[5, 10]), "two seeds"
+    )
     line = ax.lines[-1]
     np.testing.assert_allclose(line.get_xydata(), [[5, 1], [10, 1]])
     ys = ax.collections[0].get_paths()[0].vertices[:, 1]
-    half = 12.7062047  # t quantile at one degree of freedom, times the standard error sqrt(2)/sqrt(2) = 1
+    half = 12.7062047  # t quantile at one degree of freedom; the standard error is 1
     assert ys.min() == pytest.approx(1 - half) and ys.max() == pytest.approx(1 + half)
     plots.band(ax, pd.DataFrame([[3.0, 4.0]]), "one seed")
     assert len(ax.collections) == 1  # one seed has no interval
-    assert ax.lines[-1].get_color() != line.get_color() and ax.lines[-1].get_linestyle() != line.get_linestyle()
+    assert (
+        ax.lines[-1].get_color() != line.get_color()
+        and ax.lines[-1].get_linestyle() != line.get_linestyle()
+    )
     del fig
 
 
@@ -83,16 +94,24 @@ def test_heat_writes_numbers_where_they_fit_else_a_colour_bar(high, numbers):
 def test_heat_leaves_zeros_empty_contrasts_and_checks_its_names():
     _, ax = plots.panels()
     plots.heat(ax, [[0, 1], [5, 10]], "ab", "xy")
-    assert [(t.get_text(), t.get_color()) for t in ax.texts] == [("1", "black"), ("5", "black"), ("10", "white")]
+    assert [(t.get_text(), t.get_color()) for t in ax.texts] == [
+        ("1", "black"),
+        ("5", "black"),
+        ("10", "white"),
+    ]
     with pytest.raises(ValueError, match=r"\(2, 2\).*3 names for rows"):
         plots.heat(ax, [[0, 1], [5, 10]], "abc", "xy")
 
 
 def test_heat_names_do_not_touch():
     fig, ax = plots.panels(height=3)
-    plots.heat(ax, np.ones((47, 30)), [f"class {i}" for i in range(47)], [f"client {i}" for i in range(30)])
+    plots.heat(
+        ax, np.ones((47, 30)), [f"class {i}" for i in range(47)], [f"client {i}" for i in range(30)]
+    )
     renderer = drawn(fig)
-    assert not overlapping(ax.get_yticklabels(), renderer) and not overlapping(ax.get_xticklabels(), renderer)
+    assert not overlapping(ax.get_yticklabels(), renderer) and not overlapping(
+        ax.get_xticklabels(), renderer
+    )
 
 
 def test_legend_stands_above_the_panels_and_names_each_look_once():

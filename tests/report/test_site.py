@@ -9,7 +9,10 @@ import pytest
 from fedclust.report import notebooks, site
 from tests.report.test_scoreboard import project  # noqa: F401  a fixture
 
-PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ"
+    "AAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 TOML = """
 key = "{}"
 figure = []
@@ -26,7 +29,9 @@ claim = "It works."
 
 def test_equations_become_mathml():
     assert site.mathml(r"\frac{a}{b}").startswith("<math")
-    assert '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">' in site.mathml("x", "block")
+    assert '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">' in site.mathml(
+        "x", "block"
+    )
     assert "<mtable" in site.mathml(r"\begin{aligned} a &= b \\ c &= d \end{aligned}")
     assert "&#x0007C;" in site.mathml("|x|") and 'lspace="0"' in site.mathml("|x|")
     assert site.mathml(r"\left( x < y") == r"<code>\left( x &lt; y</code>"
@@ -47,7 +52,9 @@ def test_no_mathematics_bold_print_or_nan_is_left_in_a_papers_text(key):
 
 @pytest.mark.parametrize("key", notebooks.keys())
 def test_every_equation_of_the_replications_can_be_turned(key):
-    prose = "\n".join(cell.source for cell in notebooks.read(key).cells if cell.cell_type == "markdown")
+    prose = "\n".join(
+        cell.source for cell in notebooks.read(key).cells if cell.cell_type == "markdown"
+    )
     found = [a or b for a, b in re.findall(r"\$\$(.+?)\$\$|(?<![\\$])\$(.+?)\$", prose, re.DOTALL)]
     assert found
     for tex in found:
@@ -66,7 +73,9 @@ def executed(project):  # noqa: F811
     code.outputs = [
         nbformat.v4.new_output("execute_result", {"text/plain": "'shown'"}, execution_count=1),
         nbformat.v4.new_output("display_data", {"image/png": PIXEL, "text/plain": "<Image>"}),
-        nbformat.v4.new_output("display_data", {"text/markdown": "| a | $y$ |\n|---|---|\n| 1 | 2 |"}),
+        nbformat.v4.new_output(
+            "display_data", {"text/markdown": "| a | $y$ |\n|---|---|\n| 1 | 2 |"}
+        ),
     ]
     prose = nbformat.v4.new_markdown_cell("# Head\n\nInline $x^2$ and\n\n$$\\sum_i x_i$$\n\nA < B")
     nbformat.write(nbformat.v4.new_notebook(cells=[prose, code]), place / "dcfl.ipynb")
@@ -80,17 +89,28 @@ def test_pages_need_no_network_and_index_leads_to_them(executed):
     for text in (index.read_text(), page):
         assert not re.search(r"<script|<link|@import|(src|href)=\"?https?:", text)
         assert "width=device-width" in text
-    assert page.count("<math") == 3 and "$" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
+    assert page.count("<math") == 3 and "$" not in re.sub(
+        r"<style>.*?</style>", "", page, flags=re.DOTALL
+    )
     assert f"data:image/png;base64,{PIXEL}" in page.replace("\n", "")
-    assert page.index("<details>") < page.index("hidden at first") < page.index("</details>") < page.index("shown")
-    assert 'href="quick/dcfl.html"' in index.read_text() and "Title &lt;dcfl&gt;" in index.read_text()
+    assert (
+        page.index("<details>")
+        < page.index("hidden at first")
+        < page.index("</details>")
+        < page.index("shown")
+    )
+    assert (
+        'href="quick/dcfl.html"' in index.read_text() and "Title &lt;dcfl&gt;" in index.read_text()
+    )
     assert 'src="quick/dcfl-fig1.png"' in index.read_text()
     assert (index.parent / "quick" / "dcfl-fig1.png").read_bytes() == b"png"
 
 
 def test_long_cells_keep_a_readable_width():
     made = site.page("t", f"<td>short</td><td>{'a' * 60}</td><td>{'b' * 200}</td>")
-    assert "<td>short" in made and '<td class="long">aaa' in made and '<td class="longer">bbb' in made
+    assert (
+        "<td>short" in made and '<td class="long">aaa' in made and '<td class="longer">bbb' in made
+    )
 
 
 def test_old_pages_are_replaced(executed):
