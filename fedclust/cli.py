@@ -59,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     sizes = "smoke: seconds, stand-in data; paper: the paper's own sizes"
     add = command(data)
     add("names", nargs="*", metavar="NAME", help="all by default")
+    add("--hash", action="store_true", help="print the content hash of what each source has")
     command(list_)
     add = command(replicate)
     add("keys", nargs="+", metavar="KEY", help="dcfl, ocfl, fedac, joint, cafa; or all")
@@ -88,7 +89,10 @@ def data(args: argparse.Namespace) -> int:
 
     missing = 0
     for name in args.names or datasets.SPECS:
+        datasets.forget(name)
         try:
+            for source, content in datasets.hashes(name) if args.hash else ():
+                print(f"{name:14} {content}  {source}")
             found = datasets.load(name)
         except (OSError, RuntimeError) as error:
             missing += 1

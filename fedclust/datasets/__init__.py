@@ -7,10 +7,11 @@ torchvision's folders and addresses, the package registries' own clients, a copy
 import os
 import shutil
 import sys
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,77 +19,27 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
-from fedclust.datasets import glyphs
+from fedclust.datasets import glyphs, own
+from fedclust.datasets.dataset import Dataset, content_hash
+from fedclust.datasets.decode import Arrays
 from fedclust.datasets.download import Source
-from fedclust.datasets.registry import SPECS, Spec, content_hash
+from fedclust.datasets.own import from_arrays, from_folder
+from fedclust.datasets.registry import SPECS, Spec, cache_file, cache_folder
 
-__all__ = ["SPECS", "DataUnavailable", "Dataset", "Spec", "content_hash", "load"]
+__all__ = ["SPECS", "DataUnavailable", "Dataset", "Spec", "content_hash", "from_arrays"]
+__all__ += ["from_folder", "hashes", "load"]
+
+REMEMBERED = 3600  # seconds for which sources that did not answer are not asked again
 
 
 class DataUnavailable(OSError):
     """None of the sources had the data; the message lists them."""
 
 
-@dataclass(frozen=True, eq=False)
-class Dataset:
-    """Images and labels in two halves, and their source.
-
-    `mean` and `std` are per channel: partitioners turn pixels into ``(x / 255 - mean) / std``.
-    `stand_in` names the set that these data replace; figures and verdicts made with them say so.
-    """
-
-    name: str
-    x: Tensor  # (n, c, h, w) uint8
-    y: Tensor  # (n,) int64
-    x_test: Tensor
-    y_test: Tensor
-    classes: tuple[str, ...]
-    source: str
-    sha256: str
-    stand_in: str | None = None
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(c, h, w) of one image."""
-        return tuple(self.x.shape[1:])
-
-    def scaled(self, mean: Sequence[float], std: Sequence[float]) -> "Dataset":
-        """The same images, to be normalised with this mean and deviation per channel."""
-        colors = self.shape[0]
-        if any(len(given) not in (1, colors) for given in (mean, std)) or min(std) <= 0:
-            raise ValueError(
-                f"mean={mean}, std={std}: give 1 or {colors} numbers, with std above 0"
-            )
-        return replace(self, mean=tuple(mean), std=tuple(std))
-
-    def shrunk(self, by: int) -> "Dataset":
-        """Smaller images, each pixel the mean of `by` times `by`: for reduced runs."""
-        if by < 1 or any(side % by for side in self.shape[1:]):
-            raise ValueError(f"by={by}: must divide the sides of images of {self.shape}, e.g. 2")
-        return replace(self, x=shrunk(self.x, by), x_test=shrunk(self.x_test, by))
-
-    def pooled(self) -> "Dataset":
-        """Both halves in one, for settings that divide each client's images themselves."""
-        x, y = torch.cat([self.x, self.x_test]), torch.cat([self.y, self.y_test])
-        return replace(self, x=x, y=y, x_test=x[:0], y_test=y[:0])
-
-
-def shrunk(images: Tensor, by: int) -> Tensor:
-    """Each pixel the mean of `by` times `by`: (n, c, h, w) -> (n, c, h / by, w / by).
-
-    >>> shrunk(torch.tensor([[0, 1, 8, 8], [2, 4, 8, 9]], dtype=torch.uint8).view(1, 1, 2, 4), 2)
-    tensor([[[[2, 8]]]], dtype=torch.uint8)
-    """
-    squares = images.unflatten(3, (-1, by)).unflatten(2, (-1, by))  # (n, c, h / by, by, w / by, by)
-    return squares.sum((3, 5), dtype=torch.float32).div_(by**2).round_().byte()
-
-
 def load(
     name: str, *, root: str | Path | None = None, stand_in: str | None = None, **options: Any
 ) -> Dataset:
-    """A data set by name: mnist, fashion_mnist, cifar10, emnist or glyphs.
+    """A data set by name: mnist, fashion_mnist, cifar10, emnist, glyphs, or one of your own.
 
     Looks in the cache and below `root` (or FEDCLUST_DATA), then asks the sources. `stand_in` names
     the set to use, with a warning, when this one cannot be had. `options` are those of `drawn`.
@@ -97,14 +48,19 @@ def load(
     >>> data.x.shape, len(data.classes)
     (torch.Size([100, 1, 28, 28]), 10)
     """
+    if mine := own.find(name):
+        return mine
     names = (*SPECS, "glyphs")
     for value in (name, stand_in or name):
         if value not in names:
-            raise ValueError(f"no data set {value!r}: there are {', '.join(names)}")
+            there = f"there are {', '.join(names)}; add one with datasets.from_arrays"
+            raise ValueError(f"no data set {str(value)[:80]!r}: {there}")
     if stand_in == name:
         raise ValueError(f"stand_in={name!r}: must be another set than the one it replaces")
-    if options and "glyphs" not in (name, stand_in):
-        raise TypeError(f"{name!r} takes no {', '.join(options)}: only glyphs do")
+    known = ("classes", "color", "n", "n_test", "seed") if "glyphs" in (name, stand_in) else ()
+    if wrong := [option for option in options if option not in known]:
+        allowed = f"known are {', '.join(known)}" if known else "only glyphs take any"
+        raise ValueError(f"data set {name!r}: no option {', '.join(wrong)}; {allowed}")
     if name == "glyphs":
         return drawn(**options)
     try:
@@ -125,13 +81,10 @@ def drawn(
     *, classes: int = 10, color: bool = False, n: int = 6000, n_test: int = 1000, seed: int = 0
 ) -> Dataset:
     """Glyphs as a data set: 10, 47 or 62 characters, 28x28 grey or 32x32 in colour."""
-    halves = (
-        *glyphs.draw(n, classes, color, seed),
-        *glyphs.draw(n_test, classes, color, seed, "test"),
-    )
-    content = content_hash([half.numpy() for half in halves])
+    x, y = glyphs.draw(n, classes, color, seed)
+    x_test, y_test = glyphs.draw(n_test, classes, color, seed, "test")
     names = tuple(glyphs.CHARACTERS[classes])
-    return Dataset("glyphs", *halves, names, f"drawn with seed {seed}", content)
+    return Dataset("glyphs", x, y, x_test, y_test, names, f"drawn with seed {seed}")
 
 
 def obtain(name: str, root: str | Path | None = None) -> Dataset:
@@ -141,30 +94,76 @@ def obtain(name: str, root: str | Path | None = None) -> Dataset:
     with locked(name) as scratch:
         if kept := cached(name):  # another process was faster
             return kept
-        spec, local, tried = SPECS[name], local_sources(name, root), []
-        for source in (*local, *spec.remote):
-            if source not in local:
-                say(f"{name}: trying {source.label}")
-            try:
-                arrays = list(map(torch.tensor, source.arrays(scratch, spec.edition)))
-                check(name, arrays)
-            except Exception as error:  # what comes from outside can fail in any way
-                tried.append(f"{source.label}: {error or type(error).__name__}")
-                if source in local and not isinstance(error, FileNotFoundError):
-                    warnings.warn(f"not used, {tried[-1]}", stacklevel=3)
+        tried: list[str] = []
+        for source, arrays in attempts(name, root, scratch, tried):
+            if content_hash(arrays) != SPECS[name].sha256:
+                reason = f"content has sha256 {content_hash(arrays)[:12]}..., not that of {name}"
+                tried.append(f"{source}: {reason}: damaged, or another edition")
+                warnings.warn(f"not used, {tried[-1]}", stacklevel=2)
                 continue
-            torch.save({"arrays": arrays, "source": source.label}, scratch / "kept")
+            say(f"{name}: {len(arrays[0]) + len(arrays[2]):,} images, {source}")
+            halves = list(map(torch.tensor, arrays))
+            if scratch is None:
+                return made(name, halves, source)
+            torch.save({"arrays": halves, "source": source}, scratch / "kept")
             os.replace(scratch / "kept", cache_file(name))
-            say(f"{name}: {len(arrays[0]) + len(arrays[2]):,} images, {source.label}")
             if kept := cached(name):
                 return kept
-    files = f"{', '.join(spec.edition.files)} (gzipped or not)"
     raise DataUnavailable(
         f"{name} cannot be had. Tried:\n"
         + "".join(f"  - {line}\n" for line in tried)
-        + f"Put {files} into {cache_folder() / spec.folder}, or into {spec.folder} below what "
+        + f"Put {', '.join(SPECS[name].edition.files)} (gzipped or not) into "
+        f"{cache_folder() / SPECS[name].folder}, or into {SPECS[name].folder} below what "
         f"FEDCLUST_DATA names; or use another set: load({name!r}, stand_in='glyphs')"
     )
+
+
+def attempts(
+    name: str, root: str | Path | None, scratch: Path | None, tried: list[str]
+) -> Iterator[tuple[str, Arrays]]:
+    """What each source brings; `tried` gets the reasons of those that bring nothing."""
+    spec, local, note = SPECS[name], local_sources(name, root), unanswered(name)
+    remote, silent = spec.remote, False
+    if scratch is None:
+        remote = ()
+        remedy = "let XDG_CACHE_HOME name another folder"
+        tried.append(f"nothing is fetched, since {cache_folder()} cannot be written: {remedy}")
+    elif note.exists() and abs(time.time() - note.stat().st_mtime) < REMEMBERED:
+        remote = ()
+        tried.append(f"no source answered lately; `fedclust data {name}` asks them again")
+    for source in (*local, *remote):
+        if source in remote:
+            say(f"{name}: trying {source.label}")
+        try:
+            arrays = source.arrays(scratch or Path(), spec.edition)
+        except Exception as error:  # what comes from outside can fail in any way
+            tried.append(f"{source.label}: {error or type(error).__name__}")
+            if source in remote:
+                say(f"{name}: {source.label}: {error}")
+                silent = silent or isinstance(error, (ChildProcessError, TimeoutError))
+            elif not isinstance(error, FileNotFoundError):
+                warnings.warn(f"not used, {tried[-1]}", stacklevel=2)
+        else:
+            yield source.label, arrays
+    if silent:
+        note.touch()
+
+
+def unanswered(name: str) -> Path:
+    return cache_folder() / f"{name}.unanswered"
+
+
+def forget(name: str) -> None:
+    """Ask the sources again, though none answered a short while ago."""
+    with suppress(OSError):
+        unanswered(name).unlink(missing_ok=True)
+
+
+def hashes(name: str, root: str | Path | None = None) -> Iterator[tuple[str, str]]:
+    """For a new entry of `SPECS`: the content hash of what each source brings."""
+    with locked(name) as scratch:
+        for source, arrays in attempts(name, root, scratch, []):
+            yield source, content_hash(arrays)
 
 
 def local_sources(name: str, root: str | Path | None) -> list[Source]:
@@ -177,22 +176,6 @@ def local_sources(name: str, root: str | Path | None) -> list[Source]:
     return [Source(f"{label}/{where}", path / where) for label, path in places.items()]
 
 
-def check(name: str, arrays: Sequence[Tensor]) -> None:
-    found, right = content_hash([array.numpy() for array in arrays]), SPECS[name].sha256
-    if found != right:
-        raise ValueError(
-            f"content has sha256 {found[:12]}..., not {right[:12]}...: damaged, or another edition"
-        )
-
-
-def cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fedclust"
-
-
-def cache_file(name: str) -> Path:
-    return cache_folder() / f"{name}.pt"
-
-
 def cached(name: str) -> Dataset | None:
     """The decoded copy, whose pages all processes share; a damaged one is set aside."""
     path = cache_file(name)
@@ -200,32 +183,36 @@ def cached(name: str) -> Dataset | None:
         return None
     try:
         kept = torch.load(path, mmap=True, weights_only=True)
-        check(name, kept["arrays"])
+        if content_hash([half.numpy() for half in kept["arrays"]]) != SPECS[name].sha256:
+            raise ValueError("its content has another hash")
     except Exception as error:  # a damaged file can make the reader say anything
         with suppress(OSError):
             os.replace(path, path.with_suffix(".damaged"))
         reason = str(error).split("\n")[0][:80]
         warnings.warn(f"{path} is damaged ({reason}): now {path.stem}.damaged", stacklevel=3)
         return None
-    x, y, x_test, y_test = kept["arrays"]
-    classes, source = tuple(SPECS[name].classes), kept["source"]
-    return Dataset(name, x, y.long(), x_test, y_test.long(), classes, source, SPECS[name].sha256)
+    return made(name, kept["arrays"], kept["source"])
+
+
+def made(name: str, arrays: Sequence[Tensor], source: str) -> Dataset:
+    x, y, x_test, y_test = arrays
+    spec = SPECS[name]
+    return Dataset(name, x, y, x_test, y_test, spec.classes, source, spec.sha256)
 
 
 @contextmanager
-def locked(name: str) -> Iterator[Path]:
-    """One process at a time looks for a set; yields an empty scratch folder."""
-    folder = cache_folder()
-    scratch = folder / f"{name}.scratch"
+def locked(name: str) -> Iterator[Path | None]:
+    """One process at a time looks for a set; yields an empty scratch folder, if one can be had."""
+    scratch = cache_folder() / f"{name}.scratch"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / f"{name}.lock").acquire()
-    except OSError as error:
-        reason = f"cannot write to {folder} ({error}): let XDG_CACHE_HOME name another"
-        raise DataUnavailable(reason) from error
-    with lock:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        lock = FileLock(cache_folder() / f"{name}.lock").acquire()
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
+    except OSError:
+        yield None
+        return
+    with lock:
         yield scratch
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -115,8 +115,10 @@ def call(*command: str, folder: Path) -> None:
         client.kill()
         client.wait()
     if client.returncode:
-        said = " ".join(log.read_text(errors="replace").strip().splitlines()[-1:])
-        raise ChildProcessError(f"ended with code {client.returncode}: {said}")
+        lines = log.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+        telling = [line for line in lines if line.startswith(("npm error network", "E: "))]
+        said = (telling or lines[-1:])[0]
+        raise ChildProcessError(f"ended with code {client.returncode}: {said[:200]}")
 
 
 def folder_size(folder: Path) -> int:

