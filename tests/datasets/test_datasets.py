@@ -16,7 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fedclust import cli, datasets
+from fedclust import cli, datasets, experiments
 from fedclust.datasets import Dataset, DataUnavailable, Spec, decode, load
 from fedclust.datasets.download import npm
 
@@ -601,3 +601,23 @@ def test_glyphs_that_cannot_be(options):
 def test_images_that_cannot_be_shrunk(by):
     with pytest.raises(ValueError, match="by=.*must divide the sides"):
         Dataset(**GOOD).shrunk(by)
+
+
+def test_trials_name_data_of_ones_own(tmp_path):
+    """Workers are other processes; a record knows which content it was made with."""
+    draws = np.random.default_rng(0)
+    x, y = draws.integers(0, 256, (80, 6, 6), dtype=np.uint8), np.arange(80) % 4
+    made = datasets.from_arrays("mine", x, y, x[:20], y[:20])
+    settings = {
+        "data": {"name": "mine"},
+        "partition": {"kind": "iid", "clients": 4},
+        "model": {"kind": "mlp", "hidden": [4]},
+        "train": {"lr": 0.1},
+        "method": {"kind": "FedAvg"},
+        "rounds": 1,
+    }
+    trials = [experiments.Trial(settings, seed) for seed in range(2)]
+    record = experiments.sweep(trials, jobs=2, folder=tmp_path / "cache")
+    assert set(record.seed) == {0, 1} and (record.metric == "accuracy").sum() == 8
+    facts = [path.read_text() for path in (tmp_path / "cache").rglob("*.json")]
+    assert sum(made.sha256 in text for text in facts) == 2
