@@ -42,7 +42,7 @@ TOY = Spec(
 
 @pytest.fixture(autouse=True)
 def toy(tmp_path, monkeypatch) -> Path:
-    """A cache of our own, a small set called toy, and no registry client unless a test makes one."""
+    """A cache of our own, a small set called toy, no registry client unless a test makes one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.delenv("FEDCLUST_DATA", raising=False)
@@ -349,7 +349,7 @@ def test_scaled_keeps_the_images():
         (0.0,),
     ) and scaled.x is data.x
     for mean, std in (([0.5, 0.5], [1.0]), ([0.5], [0.0]), ([0.5], [])):
-        with pytest.raises(ValueError, match="(mean|std)=.*: must be a list of 1 or 3 numbers"):
+        with pytest.raises(ValueError, match=r"(mean|std)=.*: must be a list of 1 or 3 numbers"):
             data.scaled(mean, std)
 
 
@@ -599,7 +599,7 @@ def test_glyphs_that_cannot_be(options):
 
 @pytest.mark.parametrize("by", [0, 3, -2, 2.0, True, "2", None])
 def test_images_that_cannot_be_shrunk(by):
-    with pytest.raises(ValueError, match="by=.*must divide the sides"):
+    with pytest.raises(ValueError, match=r"by=.*must divide the sides"):
         Dataset(**GOOD).shrunk(by)
 
 

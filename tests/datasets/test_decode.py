@@ -63,7 +63,7 @@ def test_emnist_is_turned_upright():
 
 
 def python2_pickle(y: np.ndarray, x: np.ndarray) -> bytes:
-    """The opcodes as Python 2 wrote them: {"batch_label": ..., "labels": [...], "data": array, "filenames": [...]}."""
+    """As Python 2 wrote them: {"batch_label": ..., "labels": [...], "data": array, ...}."""
 
     def text(word: bytes) -> bytes:
         return b"U" + bytes([len(word)]) + word
