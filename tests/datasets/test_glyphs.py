@@ -68,7 +68,7 @@ def test_learnable_but_not_trivial(color):
 
 
 def test_errors_name_the_value():
-    with pytest.raises(ValueError, match="classes=11: glyphs have 10, 47 or 62"):
+    with pytest.raises(ValueError, match="classes=11: must be 10, 47 or 62"):
         glyphs.draw(5, classes=11)
     with pytest.raises(ValueError, match="n=-1"):
         glyphs.draw(-1)
