@@ -44,3 +44,11 @@ def digest(value: Any) -> str:
         return int(v) if isinstance(v, float) and v.is_integer() else v
 
     return hashlib.sha256(json.dumps(plain(value), sort_keys=True).encode()).hexdigest()
+
+
+def short(value: Any) -> str:
+    """The value as Python writes it, cut where it is long."""
+    if isinstance(value, int) and abs(value) > 10**60:
+        return "a very large number"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

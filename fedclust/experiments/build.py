@@ -15,8 +15,10 @@ from fedclust.algorithms.base import Method, Trainer
 from fedclust.checks import require
 from fedclust.datasets import Dataset
 from fedclust.experiments import own
+from fedclust.experiments.trial import whole
 from fedclust.federation import Federation
 from fedclust.models import Model
+from fedclust.paths import short
 from fedclust.training import LocalSGD
 
 Settings = dict[str, Any]
@@ -135,18 +137,28 @@ def fits(kind: Any, options: Settings, what: str, partly: bool = False) -> None:
 
 
 def check(settings: Settings) -> None:
-    """Name what cannot be built from these settings, without dividing the data."""
-    if "data" not in settings:
-        return
-    data = dataset(settings)
-    if "partition" in settings:
-        named(settings["partition"], partition, "partition")
-    clients = SimpleNamespace(shape=data.shape, classes=len(data.classes))
-    model = network(settings, clients)
-    if "method" in settings:
-        method(settings, model)
-    elif "train" in settings:
-        trainer(settings, model)
+    """Name the part that cannot be built from these settings, without dividing the data."""
+    clients = SimpleNamespace(shape=(1, 1, 1), classes=1)
+    model: Any = None
+    for part in ("data", "partition", "model", "train", "method"):
+        if part not in settings:
+            continue
+        try:
+            if part == "data":
+                data = dataset(settings)
+                clients = SimpleNamespace(shape=data.shape, classes=len(data.classes))
+            elif part == "partition":
+                named(settings["partition"], partition, "partition")
+            elif part == "model":
+                model = network(settings, clients)
+            elif part == "train":
+                trainer(settings, model)
+            else:
+                method(settings, model)
+        except (TypeError, AttributeError, LookupError, ArithmeticError) as error:
+            given = f"{part}={short(settings[part])}"
+            reason = f"{type(error).__name__}: {error}"
+            raise ValueError(f"{given}: cannot be used ({reason})") from error
 
 
 def stretched(lr: float, momentum: float, full: int, steps: int) -> float:
@@ -172,8 +184,13 @@ def text(settings: Settings, key: str) -> str:
 def _dataset(wanted: str) -> Dataset:
     options, _ = json.loads(wanted)
     mean, std = options.pop("mean", None), options.pop("std", None)
-    pooled, shrink = options.pop("pooled", False), options.pop("shrink", 1)
-    n, n_test = options.pop("first", (None, None))
+    pooled, shrink = options.pop("pooled", False), whole("shrink", options.pop("shrink", 1), 1)
+    if (
+        not isinstance(first := options.pop("first", (None, None)), (list, tuple))
+        or len(first) != 2
+    ):
+        raise ValueError(f"first={short(first)}: must be two numbers, of training and test images")
+    n, n_test = first
     name = options.pop("name")
     if "." in name:
         options.pop("stand_in", None)  # real data need none

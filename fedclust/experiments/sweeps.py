@@ -23,9 +23,9 @@ from fedclust.experiments import build, tasks
 from fedclust.experiments.cache import Place, read_facts
 from fedclust.experiments.progress import Note, Progress
 from fedclust.experiments.together import families, in_turns
-from fedclust.experiments.trial import Trial
+from fedclust.experiments.trial import Trial, whole
 from fedclust.fast import keep_freed_memory
-from fedclust.paths import root
+from fedclust.paths import root, short
 
 KEEP = 8 * 2**30  # bytes a worker may grow by before loky replaces it: it keeps its federation
 CALM = 100_000  # new objects before the garbage collector looks through them; imports make 300,000
@@ -33,6 +33,7 @@ ATTEMPTS = 3  # at the trials whose worker was lost
 LOST = f"its worker was lost {ATTEMPTS} times; was there enough memory?"
 BACKENDS = ("loky", "ray", "dask", "multiprocessing", "threading", "sequential")
 STREAMS = ("loky", "threading", "sequential")  # the others hand over all results at the end
+LONGEST = 240  # characters of an error in one line
 PULSE = 1.0  # seconds between two looks of a worker at its parent
 
 Found = dict[str, dict[str, Any]]  # the facts of records, by the identity of their trials
@@ -68,9 +69,13 @@ def run(
     shipped: str | os.PathLike | None = None,
 ) -> Found:
     """The first half of `sweep`: the facts of each trial's record."""
-    if jobs < 1:
-        raise ValueError(f"jobs={jobs}: needs at least one worker, best as many as there are cores")
+    whole("jobs", jobs, 1)
     register(backend)
+    for trial in trials:
+        if not isinstance(trial, Trial):
+            raise ValueError(f"{short(trial)} among the trials: each must be a Trial")
+    if not trials:
+        raise ValueError("no trials: at least one is needed")
     folder = Path(folder or root() / ".fedclust" / "cache").absolute()
     unique = {trial.identity: trial for trial in trials}
     found, todo = look_up(unique, folder, shipped)
@@ -117,13 +122,21 @@ def look_up(
         try:
             build.check(trial.settings)
             place = Place.of(trial, folder)
-        except ValueError as error:
-            raise ValueError(f"trial {trial.label or trial.task!r}: {error}") from error
+        except Exception as error:
+            raise ValueError(f"trial {trial.label or trial.task!r}: {reason(error)}") from error
         if facts := place.facts():
             found[identity] = facts
         else:
             todo[identity] = Job(trial, place, place.why())
     return found, todo
+
+
+def reason(error: Exception) -> str:
+    """An error in one line; one that is not ours says what it is."""
+    lines = str(error).strip().splitlines() or [""]
+    text = lines[0] if len(lines[0]) <= LONGEST else f"{lines[0][:LONGEST]}..."
+    ours = isinstance(error, (ValueError, OSError))
+    return text if ours else f"these settings cannot be used ({type(error).__name__}: {text})"
 
 
 def spread(
@@ -133,7 +146,7 @@ def spread(
     together = families([job.trial for job in jobs])
     by_identity = {job.trial.identity: job for job in jobs}
     work = [[by_identity[trial.identity] for trial in family] for family in together]
-    for ended in results(work, 1 if last else workers, backend):
+    for ended in results(work, 1 if last else min(workers, len(work)), backend):
         found |= ended
         progress.end(ended)
 
@@ -151,6 +164,8 @@ def gather(trials: list[Trial], found: Found) -> pd.DataFrame:
     for trial in trials:
         facts = found[trial.identity]
         record = pd.read_parquet(facts["path"])
+        if taken := sorted(trial.tags.keys() & set(record.columns)):
+            raise ValueError(f"tag {taken[0]!r} is a column of the record: take another name")
         record.attrs = {}  # pandas compares attrs when it joins
         if trial.label:
             record["algorithm"] = trial.label
@@ -200,11 +215,22 @@ class Job:
 
         try:
             self.place.folder.mkdir(parents=True, exist_ok=True)
+            if obstacle := self.obstacle():
+                return {"traceback": obstacle, "why": self.why}
             record = self.record(progress)
             clock.stop()
             return self.place.keep(self.trial, record, self.why, clock.seconds)
         except Exception:
             return {"traceback": traceback.format_exc(), "why": self.why}
+
+    def obstacle(self) -> str | None:
+        """Why the data cannot be divided as asked for: the user's mistake needs no traceback."""
+        if {"data", "partition"} <= self.trial.settings.keys():
+            try:
+                build.federation(self.trial.settings, self.trial.seed)
+            except (ValueError, TypeError) as error:
+                return f"partition: {reason(error)}"
+        return None
 
     def record(self, progress: Callable[[int, int], None]) -> pd.DataFrame:
         checkpoint = self.place.file(".ckpt")

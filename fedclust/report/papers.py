@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from fedclust.paths import TIERS, root
+from fedclust.paths import TIERS, root, short
 from fedclust.report import expressions
 
 SOURCES = ("paper", "author-code", "likely-base", "assumed", "spec")
@@ -250,14 +250,6 @@ def plain(value: Any, kind: type) -> Any:
 
 def show(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def short(value: Any) -> str:
-    """The value as Python writes it, cut where it is long."""
-    if isinstance(value, int) and abs(value) > 10**60:
-        return "a very large number"
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 # --- the first cell of a notebook -----------------------------------------------------------------
