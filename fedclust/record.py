@@ -1,8 +1,11 @@
 """The record of a run: written round by round, kept in checkpoints, joined at the end."""
 
+import io
 import os
 import time
+import warnings
 from dataclasses import fields, is_dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +63,14 @@ class Record:
 
 
 class Checkpoint:
-    """A file with everything that a stopped run needs to continue."""
+    """A file with everything that a stopped run needs to continue, and the one before it.
+
+    A file begins with the hash of the rest. A damaged one is named and removed, never used.
+    """
 
     def __init__(self, path: Path, about: dict[str, Any]):
         self.path, self.about, self.last = path, about, time.monotonic()
+        self.before = path.with_suffix(".before")
 
     def due(self) -> bool:
         return time.monotonic() - self.last > CHECKPOINT_SECONDS
@@ -73,25 +80,44 @@ class Checkpoint:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         aside = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
         saved = {"about": repr(self.about), "done": done, "state": tuple(state)}
-        torch.save(saved | {"blocks": record.blocks}, aside)
+        buffer = io.BytesIO()
+        torch.save(saved | {"blocks": record.blocks}, buffer)
+        content = buffer.getvalue()
+        aside.write_bytes(sha256(content).digest() + content)
+        if self.path.exists():
+            os.replace(self.path, self.before)
         os.replace(aside, self.path)
         self.last = time.monotonic()
 
-    def restore(self) -> tuple[State, Record, int]:
-        try:
-            saved = torch.load(self.path, weights_only=True)
-            same, state = saved["about"] == repr(self.about), State(*saved["state"])
-            record, done = Record(self.about, saved["blocks"]), saved["done"]
-        except Exception as error:
+    def restore(self) -> tuple[State, Record, int] | None:
+        """State, record and number of rounds of the last whole checkpoint, if there is one."""
+        for path in (self.path, self.before):
+            try:
+                return self.read(path)
+            except FileNotFoundError:
+                continue
+            except Damaged as error:
+                path.unlink()
+                warnings.warn(f"checkpoint {path} is removed, {error}", stacklevel=2)
+        return None
+
+    def read(self, path: Path) -> tuple[State, Record, int]:
+        content = path.read_bytes()
+        if sha256(content[32:]).digest() != content[:32]:
+            raise Damaged("its hash is another")
+        saved = torch.load(io.BytesIO(content[32:]), weights_only=True)
+        if saved["about"] != repr(self.about):
             raise ValueError(
-                f"checkpoint {self.path} cannot be read ({type(error).__name__}): "
-                "delete it to start again"
-            ) from error
-        if not same:
-            raise ValueError(
-                f"checkpoint {self.path} belongs to another run: delete it or give another path"
+                f"checkpoint {path} belongs to another run: delete it or give another path"
             )
-        return state, record, done
+        state = State(*saved["state"])
+        if not state.models[state.labels].isfinite().all():
+            raise Damaged("its models are not finite")
+        return state, Record(self.about, saved["blocks"]), saved["done"]
+
+
+class Damaged(ValueError):
+    """A checkpoint that must not be used."""
 
 
 def describe(thing: Any) -> Any:

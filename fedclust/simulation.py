@@ -61,8 +61,8 @@ def run(
         "version": fedclust.__version__,
     }
     saved = Checkpoint(Path(checkpoint), about) if checkpoint is not None else None
-    if saved and saved.path.exists():
-        state, record, done = saved.restore()
+    if saved and (found := saved.restore()):
+        state, record, done = found
     else:
         record, done = Record(about), 0
         try:

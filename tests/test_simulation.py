@@ -182,9 +182,6 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, monkeypatch):
     for other in ({"rounds": 3, "seed": 1}, {"rounds": 2, "seed": 2}):
         with pytest.raises(ValueError, match="belongs to another run: delete it"):
             run(FedAvg(Toward(TARGETS)), fed, MODEL, **other, checkpoint=path)
-    path.write_bytes(b"half a file")
-    with pytest.raises(ValueError, match=r"cannot be read .*: delete it"):
-        run(FedAvg(Toward(TARGETS)), fed, MODEL, rounds=2, seed=1, checkpoint=path)
 
 
 # ---- a client diverges

@@ -104,7 +104,7 @@ class Place:
         for path in self.folder.iterdir():
             with suppress(OSError):  # another run removes it too
                 mine = path.stem == self.file("").name
-                left = path.suffix in (".ckpt", ".rounds", ".tmp")
+                left = path.suffix in (".ckpt", ".before", ".rounds", ".tmp")
                 if left and (mine or time.time() - path.stat().st_mtime > HOUR):
                     path.unlink()
 
