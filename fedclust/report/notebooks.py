@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
 from operator import methodcaller
@@ -188,26 +189,18 @@ def papermill(
 
 def in_background(work: Callable[[], None], look: Callable[[], None]) -> BaseException | None:
     """Do the work in a thread and keep looking; the result is its error, if any."""
-    errors: list[BaseException] = []
-
-    def guarded() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(work)
         try:
-            work()
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=guarded, daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(PULSE)
-            look()
-    except BaseException:
-        end_all()
-        raise
+            while not future.done():
+                wait([future], PULSE)
+                look()
+        except BaseException:
+            end_all()  # else the work would go on
+            raise
     if ending.is_set():
         raise KeyboardInterrupt
-    return errors[0] if errors else None
+    return future.exception()
 
 
 def end_all() -> None:

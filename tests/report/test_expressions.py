@@ -59,6 +59,8 @@ def test_names_are_those_of_measures_in_reading_order():
         ("a // b", "a // b"),
         ("~a", "~a"),
         ("a ** b", "a ** b"),
+        ("a ** -b", "a ** -b"),
+        ("a ** True", "a ** True"),
         ("9 ** 9 ** 9 ** 9", "9 ** 9 ** 9"),
         ("a ** 9", "a ** 9"),
         ("a + True", "True"),
