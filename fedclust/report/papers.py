@@ -25,6 +25,7 @@ VERDICTS = ("not reproduced", "inconclusive", "direction", "reproduced")  # from
 BOUNDS = ("above", "below", "at_least", "at_most")
 RUN = {"tier": "quick", "jobs": 2, "backend": "loky"}  # how a notebook runs, in every paper
 MOST_SEEDS = 1000
+LARGEST = 2**63
 KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, also allowed)
     "": ({"key", "paper", "setting", "figure", "claim"}, {"data", "reading", "table"}),
     "paper": ({"title", "authors", "venue", "year", "claim"}, {"doi", "url", "code", "hours"}),
@@ -38,6 +39,12 @@ KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, also allowed
     "figure": ({"id", "caption"}, {"note", "extra"}),
     "claim": ({"id", "text", "where", "test"}, {"note"}),
     "test": ({"expr"}, {*BOUNDS, "paper", "tolerance", "note"}),
+}
+TYPES: dict[str, Any] = {  # of keys, in whatever section
+    **dict.fromkeys(("title", "venue", "text", "caption", "where", "note"), str),
+    **dict.fromkeys(("authors", "names", "allowed", "columns", "rows"), list),
+    **dict.fromkeys(("parameter", "optional", "extra"), bool),
+    **dict.fromkeys(("min", "max", "tolerance", "hours"), (int, float)),
 }
 Entries = dict[str, dict[str, Any]]
 
@@ -136,9 +143,11 @@ def check(content: dict[str, Any], file: str) -> Paper:
             if tier in setting:
                 fits(setting, setting[tier], f"{file}: setting {name}: {tier}")
     for name, table in tables.items():
-        count = len(table["columns"]) if isinstance(table["columns"], list) else 0
-        rows = table["rows"] if isinstance(table["rows"], list) else [None]
-        if not all(isinstance(row, list) and len(row) == count + 1 for row in rows):
+        count = len(table["columns"])
+        if not all(isinstance(column, str) for column in table["columns"]):
+            raise PaperError(f"{file}: table {name}: columns must be strings")
+        rows = [row if isinstance(row, list) else [] for row in table["rows"]]
+        if not all(len(row) == count + 1 and isinstance(row[0], str) for row in rows):
             raise PaperError(f"{file}: table {name}: each row must be its name and {count} cells")
     for name, claim in claims.items():
         check_claim(claim, f"{file}: claim {name}")
@@ -156,6 +165,12 @@ def complete(section: str, entry: Any, where: str) -> None:
     if unknown := entry.keys() - needed - also:
         known = ", ".join(sorted(needed | also))
         raise PaperError(f"{where}: unknown {min(unknown)[:60]}; known: {known}")
+    for name, kind in TYPES.items():
+        value = entry.get(name)
+        fine = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+        if name in entry and not (fine and (not integer(value) or abs(value) < LARGEST)):
+            names = getattr(kind, "__name__", "number")
+            raise PaperError(f"{where}: {name} = {short(value)}: must be of type {names}")
 
 
 def blocks(section: str, content: dict[str, Any], file: str) -> Entries:
@@ -204,12 +219,12 @@ def fits(setting: dict[str, Any], value: Any, where: str) -> Any:
         return some_seeds(value, what)
     kind = type(setting["value"])
     if kind is float and integer(value):
-        value = float(value) if abs(value) < 1e300 else math.inf
-    if type(value) is not kind:
+        value = float(value) if abs(value) < LARGEST else math.inf
+    if type(value) is not kind or (kind is int and abs(value) > LARGEST):
         example = short(setting["value"])
         raise PaperError(f"{what}: must be of type {kind.__name__}, like {example}")
     if "allowed" in setting and value not in setting["allowed"]:
-        raise PaperError(f"{what}: allowed are {', '.join(map(repr, setting['allowed']))}")
+        raise PaperError(f"{what}: allowed are {', '.join(map(short, setting['allowed'][:9]))}")
     if kind in (int, float):
         low, high = setting.get("min", -math.inf), setting.get("max", math.inf)
         if not low <= value <= high or not math.isfinite(value):

@@ -116,6 +116,12 @@ def test_a_processor_may_have_sizes_of_its_own(content):
         (lambda c: c["table"][0].update(rows=[["A", 1, 2]]), "its name and 1 cells"),
         (lambda c: c.update(reading=[{"name": "epsilon", "value": 1, "source": "paper"}]), "keep one"),
         (lambda c: c["claim"][0].update(test=[]), "at least one block"),
+        (lambda c: c["claim"][0].update(text=5), "text = 5: must be of type str"),
+        (lambda c: c["setting"][1].update(min="a"), "min = 'a': must be of type number"),
+        (lambda c: c["setting"][1].update(min=True), "min = True: must be of type number"),
+        (lambda c: c["setting"][2].update(allowed=3), "allowed = 3: must be of type list"),
+        (lambda c: c["setting"][2].update(parameter="yes"), "parameter = 'yes': must be of type bool"),
+        (lambda c: c["table"][0].update(rows="x"), "rows = 'x': must be of type list"),
         (lambda c: c["claim"][0]["test"][0].update(expr=5), "expr 5: 5 must be a string"),
         (lambda c: c["claim"][0]["test"][0].update(expr="a.mean()"), "'a.mean()' is not allowed"),
         (lambda c: c["claim"][0]["test"][0].update(expr="@pd.io.common.os.system('x')"), "claim c1: expr"),
@@ -346,3 +352,31 @@ def test_a_measure_that_is_missing_is_an_error_not_a_verdict(paper):
 
 def test_every_paper_of_the_project_passes_the_check():
     assert all(papers.load(key).key == key for key in papers.keys())  # noqa: SIM118  a function of ours, no dictionary
+
+
+ODD = [5, "x", True, [], {}, [[]], [{}], math.nan, 10**400, "é" * 5000, [1, "a"], {"a": 1}, ""]
+
+
+def places(value, place=()):
+    """Every place in a file: its sections, entries and values."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value[:3])
+    for key, part in inner:
+        yield (*place, key)
+        if isinstance(part, (dict, list)):
+            yield from places(part, (*place, key))
+
+
+@pytest.mark.parametrize("key", papers.keys())
+def test_a_wrong_value_anywhere_is_one_clear_line(key):
+    content = tomllib.loads((papers.root() / "papers" / f"{key}.toml").read_text())
+    cases = [(place, odd) for place in places(content) for odd in ODD]
+    for place, odd in cases[:: len(cases) // 80]:
+        part = content
+        for step in place[:-1]:
+            part = part[step]
+        before, part[place[-1]] = part[place[-1]], copy.deepcopy(odd)
+        try:
+            papers.check(content, f"{key}.toml").settings_table("quick")
+        except papers.PaperError as error:
+            assert len(str(error)) <= 300 and "\n" not in str(error)
+        part[place[-1]] = before
