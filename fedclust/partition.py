@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
-from torch.nn.functional import affine_grid, grid_sample
 
 from fedclust.assembly import (
     Weights,
@@ -35,8 +34,10 @@ from fedclust.assembly import (
 from fedclust.checks import number, one_of, require, shown, whole
 from fedclust.datasets import Dataset
 from fedclust.federation import Federation
+from fedclust.groups import label_swapped_groups, rotated_groups
 from fedclust.mixtures import mixed
 from fedclust.rng import numpy_stream, stream
+from fedclust.rotation import black_pixels, turn
 
 __all__ = [
     "class_counts",
@@ -49,6 +50,8 @@ __all__ = [
     "iid_mix",
     "iid_mix_counts",
     "label_slices",
+    "label_swapped_groups",
+    "rotated_groups",
     "turn",
 ]
 
@@ -172,7 +175,7 @@ def dirichlet_rotated(
     if not rotate:
         return fed
     angle = torch.rand(clients, generator=stream(seed, "angle")) * 360
-    black = -torch.tensor(data.mean).div(torch.tensor(data.std)).expand(clients, -1)
+    black = black_pixels(data.mean, data.std, clients)
     return replace(
         fed,
         x=turn(fed.x, angle, black),
@@ -182,20 +185,6 @@ def dirichlet_rotated(
         angle=angle,
         black=black,
     )
-
-
-def turn(x: Tensor, angle: Tensor, black: Tensor) -> Tensor:
-    """Client i's images turned counter-clockwise by ``angle[i]`` degrees, with black corners.
-
-    Pixels are interpolated bilinearly. `black` (N, c) is what normalisation makes of a pixel of 0.
-    """
-    n, m, c, h, w = x.shape
-    cos, sin, none = angle.deg2rad().cos(), angle.deg2rad().sin(), torch.zeros_like(angle)
-    back = torch.stack([cos, -sin * h / w, none, sin * w / h, cos, none], 1).view(n, 2, 3)
-    grid = affine_grid(back.to(x.dtype), [n, 1, h, w], align_corners=False)  # one per client
-    black = black.view(n, 1, -1, 1, 1)
-    turned = grid_sample((x - black).view(n, m * c, h, w), grid, align_corners=False)
-    return turned.view_as(x) + black
 
 
 def class_table(

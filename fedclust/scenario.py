@@ -10,8 +10,8 @@ import torch
 
 from fedclust.checks import require, whole
 from fedclust.federation import Federation
-from fedclust.partition import turn
 from fedclust.rng import stream
+from fedclust.rotation import turn
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ def spread(
     together = families([job.trial for job in jobs])
     by_identity = {job.trial.identity: job for job in jobs}
     work = [[by_identity[trial.identity] for trial in family] for family in together]
-    for ended in results(work, 1 if last else min(workers, len(work)), backend):
+    for ended in results(work, 1 if last else max(1, min(workers, len(work))), backend):
         found |= ended
         progress.end(ended)
 
