@@ -55,7 +55,7 @@ class PaperError(ValueError):
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper's file. A setting is read by the notebook; a reading is only told to its readers."""
+    """A paper's file. The notebook reads the settings; the readings are only shown."""
 
     key: str
     about: dict[str, Any]
@@ -310,7 +310,7 @@ def start(key: str, namespace: dict[str, Any]) -> tuple[Paper, Parameters]:
 
 
 def refuse_unknown(paper: Paper, namespace: dict[str, Any], known: set[str]) -> None:
-    """An error for what the parameters cell gives and nobody takes."""
+    """An error for a name in the parameters cell that is no parameter."""
     literal = (str, int, float, list, dict, tuple, set, range)
     for name, value in namespace.items():
         if name.startswith("_") or name in {*known, "In", "Out"} or not isinstance(value, literal):
@@ -323,7 +323,7 @@ def refuse_unknown(paper: Paper, namespace: dict[str, Any], known: set[str]) -> 
 
 
 def read_by(source: Path) -> set[str]:
-    """What a notebook's source reads: each `p.name`, and each `values["name"]`."""
+    """The settings that a notebook's source reads: each `p.name`, and each `values["name"]`."""
     found = set()
     for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):

@@ -79,7 +79,7 @@ class Report:
             self.data[data.name] = {name: getattr(data, name) for name in facts}
 
     def sweep(self, trials: list[Trial]) -> pd.DataFrame:
-        """The trials' records; `run.json` will say where each came from."""
+        """The trials' records; `run.json` has the origin of each."""
         return self.sweeps({"": trials})[""]
 
     def sweeps(self, plans: dict[Any, list[Trial]]) -> dict[Any, pd.DataFrame]:
@@ -169,7 +169,7 @@ class Report:
         self.table(name, pd.DataFrame(table["rows"], columns=["", *table["columns"]]))
 
     def compare(self, name: str, samples: pd.DataFrame) -> None:
-        """A table of the paper: its numbers, ours, the difference (see `tables.comparison`)."""
+        """A table of the paper beside our numbers (see `tables.comparison`)."""
         self.table(name, tables.comparison(self.paper, name, samples))
 
     def summary(self, name: str, samples: pd.DataFrame, caption: str, digits: int = 3) -> None:
@@ -227,8 +227,8 @@ class Report:
         wanted = {name for name, entry in listed.items() if not entry.get("extra")}
         missing = sorted(wanted - self.made) + ([] if self.verdicts else ["verdicts"])
         if missing:
-            file = f"papers/{self.paper.key}.toml"
-            raise RuntimeError(f"{file} lists {', '.join(missing)}, but the notebook makes it not")
+            listing = f"papers/{self.paper.key}.toml lists {', '.join(missing)}"
+            raise RuntimeError(f"{listing}, but this notebook does not make it")
         about = {
             **self.facts(),
             "parameters": self.p.values,
