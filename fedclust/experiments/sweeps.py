@@ -8,6 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
@@ -17,7 +18,7 @@ from typing import Any
 import pandas as pd
 import torch
 from joblib import Parallel, delayed, parallel_config
-from joblib.externals.loky import process_executor
+from joblib.externals.loky import get_reusable_executor, process_executor
 
 from fedclust.experiments import build, tasks
 from fedclust.experiments.cache import Place, read_facts
@@ -29,12 +30,14 @@ from fedclust.paths import root, short
 
 KEEP = 8 * 2**30  # bytes a worker may grow by before loky replaces it: it keeps its federation
 CALM = 100_000  # new objects before the garbage collector looks through them; imports make 300,000
-ATTEMPTS = 3  # at the trials whose worker was lost
-LOST = f"its worker was lost {ATTEMPTS} times; was there enough memory?"
+LOST = "its worker was killed by the system, also alone: was there enough memory for it?"
 BACKENDS = ("loky", "ray", "dask", "multiprocessing", "threading", "sequential")
-STREAMS = ("loky", "threading", "sequential")  # the others hand over all results at the end
+STREAMS = ("threading", "sequential")  # the others hand over all results at the end
+THREADS = ("OMP", "OPENBLAS", "MKL", "NUMBA")
+ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in THREADS}
+IDLE = 300  # seconds until a worker without work ends
 LONGEST = 240  # characters of an error in one line
-PULSE = 1.0  # seconds between two looks of a worker at its parent
+PULSE = 0.5  # seconds between two looks of a worker at its parent
 
 Found = dict[str, dict[str, Any]]  # the facts of records, by the identity of their trials
 
@@ -86,19 +89,23 @@ def run(
         raise OSError(f"no record can be kept in {folder} ({error}): {remedy}") from error
     rounds = {identity: job.trial.rounds for identity, job in todo.items()}
     notes = {identity: job.place.file(".rounds") for identity, job in todo.items()}
+    for note in notes.values():
+        note.unlink(missing_ok=True)  # of a run that was killed
     with Progress(rounds, notes, len(found)) as progress:
-        for attempts_left in reversed(range(ATTEMPTS)):
-            rest = [job for identity, job in todo.items() if identity not in found]
+        workers = jobs
+        while rest := [job for identity, job in todo.items() if identity not in found]:
             try:
-                spread(rest, jobs, backend, progress, found, last=not attempts_left)
-                break
+                spread(rest, workers, backend, progress, found)
             except Exception as error:  # not a trial's own: a worker or a node was lost
-                done = {job.trial.identity: job.place.facts() for job in rest}
-                found |= {i: {**facts, "reused": False} for i, facts in done.items() if facts}
-                if not attempts_left:
-                    story = f"{LOST}\n{error}"
-                    found |= {i: {"traceback": story} for i in todo if i not in found}
-                progress.say(f"a worker was lost ({type(error).__name__}): going on with the rest")
+                lost = running(rest, found)
+                if not workers:
+                    story = {"traceback": f"{LOST}\n{reason(error)}"}
+                    lost = lost or [job for job in rest if job.trial.identity not in found]
+                    found |= {job.trial.identity: story for job in lost}
+                    progress.end(job.trial.identity for job in lost)
+                names = ", ".join(job.trial.name for job in lost) or "nothing yet"
+                workers //= 2  # the rest has more memory; in the end each trial has a process
+                progress.say(f"a worker was lost ({type(error).__name__}); it ran: {names}")
     failed = {
         unique[i].name: facts["traceback"] for i, facts in found.items() if "traceback" in facts
     }
@@ -139,21 +146,45 @@ def reason(error: Exception) -> str:
     return text if ours else f"these settings cannot be used ({type(error).__name__}: {text})"
 
 
-def spread(
-    jobs: list["Job"], workers: int, backend: str, progress: Progress, found: Found, last: bool
-) -> None:
-    """Run the jobs on the workers; in the `last` attempt one by one, with more memory for each."""
-    together = families([job.trial for job in jobs])
+def running(jobs: list["Job"], found: Found) -> list["Job"]:
+    """Those that had begun when a worker was lost; `found` gets those that were done before."""
+    begun = [job for job in jobs if job.trial.identity not in found]
+    for job in begun:
+        if facts := job.place.facts():
+            found[job.trial.identity] = {**facts, "reused": False}
+    begun = [job for job in begun if job.trial.identity not in found]
+    return [job for job in begun if job.place.file(".rounds").exists()]
+
+
+def spread(jobs: list["Job"], workers: int, backend: str, progress: Progress, found: Found) -> None:
+    """Run the jobs on the workers; with none left, one by one in a process."""
     by_identity = {job.trial.identity: job for job in jobs}
+    together = families([job.trial for job in jobs]) if workers else [[job.trial] for job in jobs]
     work = [[by_identity[trial.identity] for trial in family] for family in together]
-    for ended in results(work, 1 if last else max(1, min(workers, len(work))), backend):
+    local = backend == "loky" or not workers
+    workers = max(1, min(workers, len(work)))
+    for ended in in_processes(work, workers) if local else by_joblib(work, workers, backend):
         found |= ended
         progress.end(ended)
 
 
-def results(work: list[list["Job"]], workers: int, backend: str) -> Iterator[Found]:
-    threads = {"inner_max_num_threads": 1} if backend == "loky" else {}
-    with parallel_config(backend=backend, n_jobs=workers, **threads):
+def in_processes(work: list[list["Job"]], workers: int) -> Iterator[Found]:
+    """In processes of this machine, which stay for the next sweep."""
+    own = {name: value for name, value in os.environ.items() if name.startswith("FEDCLUST_")}
+    pool = get_reusable_executor(
+        workers, timeout=IDLE, initializer=settle, initargs=(os.getpid(),), env=ONE_THREAD | own
+    )
+    running = [pool.submit(attempt, jobs) for jobs in work]
+    try:
+        for done in as_completed(running):
+            yield done.result()
+    except BaseException:
+        pool.shutdown(kill_workers=True)
+        raise
+
+
+def by_joblib(work: list[list["Job"]], workers: int, backend: str) -> Iterator[Found]:
+    with parallel_config(backend=backend, n_jobs=workers):
         how = "generator_unordered" if backend in STREAMS else "list"
         yield from Parallel(n_jobs=workers, return_as=how)(delayed(attempt)(jobs) for jobs in work)
 
@@ -215,6 +246,7 @@ class Job:
 
         try:
             self.place.folder.mkdir(parents=True, exist_ok=True)
+            note(0, 1)
             if obstacle := self.obstacle():
                 return {"traceback": obstacle, "why": self.why}
             record = self.record(progress)
@@ -222,6 +254,8 @@ class Job:
             return self.place.keep(self.trial, record, self.why, clock.seconds)
         except Exception:
             return {"traceback": traceback.format_exc(), "why": self.why}
+        finally:
+            note.path.unlink(missing_ok=True)
 
     def obstacle(self) -> str | None:
         """Why the data cannot be divided as asked for: the user's mistake needs no traceback."""
@@ -262,21 +296,22 @@ class Clock:
         self.seconds += time.process_time() - self.started
 
 
-def settle() -> None:
-    """Make this process a worker: one thread, as the trials are spread over processes."""
+def settle(parent: int | None = None) -> None:
+    """Make this process a worker: one thread, and it ends with its parent."""
     gc.set_threshold(CALM)
     torch.set_num_threads(1)
     keep_freed_memory(large=True)
     process_executor._MAX_MEMORY_LEAK_SIZE = KEEP
-    if multiprocessing.parent_process() and "parent watch" not in {
-        t.name for t in threading.enumerate()
-    }:
-        threading.Thread(target=end_with_parent, name="parent watch", daemon=True).start()
+    if parent is None and multiprocessing.current_process().name != "MainProcess":
+        parent = os.getppid()
+    name = "watch of the parent"
+    if parent is not None and name not in {thread.name for thread in threading.enumerate()}:
+        watch = threading.Thread(target=end_with, args=(parent,), name=name, daemon=True)
+        watch.start()
 
 
-def end_with_parent() -> None:
-    """A worker whose parent was killed ends; its checkpoint stays."""
-    parent = os.getppid()
+def end_with(parent: int) -> None:
+    """End when the parent was killed, also without work. Checkpoints stay."""
     while os.getppid() == parent:
         time.sleep(PULSE)
     os._exit(1)
