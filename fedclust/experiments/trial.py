@@ -48,7 +48,8 @@ class Trial:
             if isinstance(value, (list, dict)):
                 raise ValueError(f"tag {name!r}={short(value)}: must be one number or text")
         object.__setattr__(self, "seed", whole("seed", self.seed, 0))
-        for name, least in {"rounds": 1, "eval_every": 1, "split_seed": 0}.items():
+        least_rounds = int(self.task == "train")
+        for name, least in {"rounds": least_rounds, "eval_every": 1, "split_seed": 0}.items():
             if self.settings.get(name) is not None:
                 whole(name, self.settings[name], least)
         for name, key in NAMED.items():

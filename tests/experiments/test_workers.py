@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedclust.experiments import TrialsFailed, sweep
+from fedclust.experiments import TrialsFailed, sweep, sweeps
 from tests.experiments.test_sweeps import SETTINGS, go, reasons, same, small
 
 DEADLY = """
