@@ -207,8 +207,9 @@ def mean_step(row, widths, x, y, mask, members, known, outputs, lr, out):
 
 
 @compiled
-def predict(row, widths, x, out):
+def predict(row, shape, x, out):
     """Logits of samples x (B, in) into out (B, classes)."""
+    (widths,) = shape
     lanes, layers = VECTOR // row.itemsize, len(widths) - 1
     W, A = load(row, widths, lanes), spaces(widths, TOGETHER, lanes, row)[0]
     images, r, u = by_images(TOGETHER, widths, row), column_sums(W[0]), background(x[0])

@@ -1,4 +1,4 @@
-"""Joint's and IFCA's decisions: no more products and gradients than the largest score needs.
+"""Joint's decisions: no more products and gradients than the largest score needs.
 
 With lambda * S - (1 - lambda) * L and a cosine S between -1 and 1, a model whose loss is more than
 2 lambda / (1 - lambda) above the least is never picked. For the others of a client, perceptrons go
@@ -26,7 +26,6 @@ Passes = tuple[
     Tensor, Tensor
 ]  # hidden layers' outputs of clients' batches (N, units), of which model
 SLACK = 1e-5  # of a squared length, and more: what rounding may take from it
-STEEP = 1024.0  # a step this long is the gradient, to all its digits
 
 
 def choose(method: Joint, rows: Tensor, directions: Tensor | None, batch: Batch) -> Seen:
@@ -147,7 +146,7 @@ def with_blocks(
         for k in loss[i].argsort()[: int(models.sum())].tolist():
             if sign and half[i] + SLACK - loss[i, k] < best:
                 break  # not even the best cosine, 1, would do
-            gradient = (rows[k] - stepped(model, rows[k], batch, i, STEEP)) / STEEP
+            gradient = gradient_of(model, rows[k], batch, i)
             dot[i, k], norm[i, k] = gradient @ directions[k], gradient.norm()
             cosine = sign * dot[i, k] / (norm[i, k] * lengths[k]).clamp_min(1e-30)
             best = max(best, float(half[i] * cosine - loss[i, k]))
@@ -172,23 +171,31 @@ def undecided(loss: Tensor, margin: Tensor) -> Tensor:
     return found & (found.sum(1, keepdim=True) > 1)
 
 
-def stepped(model: Model, row: Tensor, batch: Batch, i: int, lr: float) -> Tensor:
-    """The network (P,) after one step on the batch of client i."""
+def gradient_of(model: Model, row: Tensor, batch: Batch, i: int) -> Tensor:
+    """The gradient (P,) of the mean loss on client i's batch."""
     from fedclust.fast import convnet
 
     (x, y, mask), end = (each[i] for each in batch), row.clone()
     plan = torch.arange(len(y)).where(mask, -1)[None].numpy()  # (1, B)
-    plainly = 0.0, 0.0, 0.0, math.inf, 0, np.uint64(0), 0.0
-    convnet.train(end.numpy(), *geometry(model), x.numpy(), y.numpy(), plan, lr, *plainly)
-    return end
+    how = 1024.0, 0.0, 0.0, 0.0, math.inf, 0, np.uint64(0), 0.0
+    convnet.train(end.numpy(), geometry(model), x.numpy(), y.numpy(), plan, how)
+    return (row - end) / 1024
 
 
 def step_with_blocks(model: Model, rows: Tensor, batch: Batch, labels: Tensor, lr: float) -> Tensor:
-    out = rows.clone()
+    """`Joint.update`: the mean of the clients' models after one step."""
+    from fedclust.fast import convnet
+
+    out, (x, y, mask), shape = rows.clone(), batch, geometry(model)
+    plans = torch.arange(y.shape[1]).where(mask, -1)[:, None].numpy()  # (N, 1, B)
+    how = lr, 0.0, 0.0, 0.0, math.inf, 0, np.uint64(0), 0.0
 
     def one(k: int) -> None:
         members = (labels == k).nonzero()[:, 0].tolist()
-        out[k] = sum(stepped(model, rows[k], batch, i, lr) for i in members) / len(members)
+        ends = rows[[k] * len(members)]
+        for end, i in zip(ends, members, strict=True):
+            convnet.train(end.numpy(), shape, x[i].numpy(), y[i].numpy(), plans[i], how)
+        out[k] = sum(ends) / len(members)
 
     on_threads(one, labels.unique().tolist())
     return out

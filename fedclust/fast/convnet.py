@@ -58,75 +58,61 @@ QUAD = 4  # maxima at a time
 
 
 @compiled
-def train(
-    row,
-    sides,
-    channels,
-    kernel,
-    widths,
-    x,
-    y,
-    plan,
-    lr,
-    momentum,
-    weight_decay,
-    prox,
-    clip,
-    expected,
-    noise,
-    scale,
-):
-    """`perceptron.train` for networks with blocks: x is (M, c * h * w), `sides` (blocks + 1, 2) are
-    height and width of what each block and then the perceptron sees, `channels` (blocks + 1,) how
-    many, `kernel` the side of their kernels, `widths` the perceptron's.
+def train(row, shape, x, y, plan, how):
+    """`perceptron.train` for networks with blocks.
+
+    x is (M, c * h * w), and `shape` is (sides, channels, kernel, widths): `sides` (blocks + 1, 2)
+    are height and width of what each block and then the perceptron sees, `channels` (blocks + 1,)
+    how many, `kernel` the side of their kernels, `widths` the perceptron's.
     """
-    real, lanes, blocks, layers = (
-        row.dtype.type,
-        VECTOR // row.itemsize,
-        len(channels) - 1,
-        len(widths) - 1,
-    )
+    steps(row, shape, x, y, plan, how)
+
+
+@compiled
+def gradient(row, shape, x, y, chosen, out):
+    """The gradient of the mean loss over the chosen samples (n,), into out (P,): it is the velocity
+    after one step with momentum."""
+    how = 0.0, 1.0, 0.0, 0.0, math.inf, 0, np.uint64(0), 0.0
+    V, v_blocks = steps(row.copy(), shape, x, y, chosen.reshape(1, len(chosen)), how)
+    widths, first = shape[3], len(v_blocks)
+    put(v_blocks, out)
+    for k in range(len(widths) - 1):
+        copy(out[first + before(widths, k) :], V[k], widths[k + 1], False)
+
+
+@compiled
+def steps(row, shape, x, y, plan, how):
+    """All steps of `train`; returns the velocities of layers and blocks."""
+    (sides, channels, kernel, widths), (lr, momentum, _, prox) = shape, how[:4]
+    (clip, expected, noise, scale), lanes = how[4:], VECTOR // row.itemsize
+    real, blocks, layers = row.dtype.type, len(channels) - 1, len(widths) - 1
     most, gain, last = plan.shape[1], 1.0 if momentum else -lr, widths[0]
     first = weights_before(channels, kernel, blocks)
     W = load(row[first:], widths, lanes)  # (panels, in + 1, lanes)
     start, start_blocks = [v.copy() if prox else v for v in W], row[:first].copy()
-    V, v_blocks = (
-        [np.zeros_like(v) if momentum else v for v in W],
-        np.zeros(first, row.dtype),
-    )  # velocities
+    V = [np.zeros_like(v) if momentum else v for v in W]  # velocities
+    v_blocks = np.zeros(first, row.dtype)
     A, dZ, dA, turned = spaces(widths, most, lanes, row)
-    on, rows, chosen = (
-        [np.arange(width + 1) for width in widths],
-        np.arange(most),
-        np.zeros(most, np.int64),
-    )
-    X = [
-        np.zeros((most, room(channels[k], sides[k], lanes)), row.dtype) for k in range(blocks)
-    ]  # blocks' inputs
-    Z = [
-        np.zeros((channels[k + 1], places(sides[k], kernel, lanes)), row.dtype)
-        for k in range(blocks)
-    ]
-    beside = [
-        (channels[k] + lanes - 1) // lanes * lanes for k in range(blocks)
-    ]  # channels, in whole vectors
+    on, rows = [np.arange(width + 1) for width in widths], np.arange(most)
+    chosen, outs = np.zeros(most, np.int64), channels[1:]
+    inputs = [room(channels[k], sides[k], lanes) for k in range(blocks)]
+    X = [np.zeros((most, many), row.dtype) for many in inputs]  # blocks' inputs
+    spots = [places(sides[k], kernel, lanes) for k in range(blocks)]
+    Z = [np.zeros((outs[k], spots[k]), row.dtype) for k in range(blocks)]
+    beside = [(c + lanes - 1) // lanes * lanes for c in channels[:-1]]  # in whole vectors
     dX = [np.zeros((sides[k, 0] * sides[k, 1], beside[k]), row.dtype) for k in range(blocks)]
     across = [np.zeros_like(d) for d in dX]  # a picture's inputs
-    kerns = [
-        np.zeros((channels[k + 1], kernel * kernel, beside[k]), row.dtype) for k in range(blocks)
-    ]
-    dw = [np.zeros((channels[k + 1], kernel, kernel, beside[k]), row.dtype) for k in range(blocks)]
+    kerns = [np.zeros((outs[k], kernel**2, beside[k]), row.dtype) for k in range(blocks)]
+    dw = [np.zeros((outs[k], kernel, kernel, beside[k]), row.dtype) for k in range(blocks)]
     dw[0] = np.zeros((channels[1], channels[0], kernel, RUN), row.dtype)  # runs
-    bias = [np.zeros(c, row.dtype) for c in channels[1:]]
+    bias = [np.zeros(c, row.dtype) for c in outs]
     mine, my_bias = (
         [np.zeros_like(d) for d in dw],
         [np.zeros_like(b) for b in bias],
-    )  # the same of one picture
-    where = [
-        np.zeros((most, channels[k + 1], sides[k + 1, 0], sides[k + 1, 1]), np.int32)
-        for k in range(blocks)
-    ]
-    gradient, e = np.zeros(first, row.dtype), np.zeros(first, np.float32)
+    )  # one picture's
+    ends = sides[1:]
+    where = [np.zeros((most, outs[k], ends[k, 0], ends[k, 1]), np.int32) for k in range(blocks)]
+    total, e = np.zeros(first, row.dtype), np.zeros(first, np.float32)
     above = np.zeros((last // channels[-1], channels[-1]), row.dtype)
     live, delta = np.zeros(where[0][0, 0].size, np.int64), np.zeros(where[0][0, 0].size, row.dtype)
     for s in range(len(plan)):
@@ -137,15 +123,8 @@ def train(
             put(x[chosen[i]], X[0][i])
             for k in range(blocks):
                 out = X[k + 1][i] if k + 1 < blocks else A[0][i]
-                block(
-                    row[weights_before(channels, kernel, k) :],
-                    X[k][i],
-                    Z[k],
-                    out,
-                    where[k][i],
-                    sides[k],
-                    kernel,
-                )
+                weights = row[weights_before(channels, kernel, k) :]
+                block(weights, X[k][i], Z[k], out, where[k][i], sides[k], kernel)
             A[0][i, last] = 1
         for k in range(layers):
             A[k + 1][:n] = 0
@@ -160,10 +139,9 @@ def train(
             if k:
                 pass_back(dA[k], A[k], dZ[k - 1], n, widths[k])
         for k in range(blocks):
-            w = kernels(
-                row[weights_before(channels, kernel, k) :], channels[k + 1], channels[k], kernel
-            )[0]
-            for o in range(channels[k + 1]):
+            weights = row[weights_before(channels, kernel, k) :]
+            w = kernels(weights, outs[k], channels[k], kernel)[0]
+            for o in range(outs[k]):
                 side_by_side(w[o], kerns[k][o], channels[k])
             dw[k][:] = 0
             bias[k][:] = 0
@@ -174,20 +152,9 @@ def train(
                     above[p, o] = dA[0][o * len(above) + p, i]
             for k in range(blocks - 1, -1, -1):
                 high = above if k == blocks - 1 else dX[k + 1]
-                back(
-                    X[k][i],
-                    high,
-                    where[k][i],
-                    sides[k],
-                    kernel,
-                    live,
-                    delta,
-                    to[k],
-                    to_bias[k],
-                    kerns[k] if k else kerns[k][:0],
-                    across[k],
-                    dX[k],
-                )
+                through, marks = kerns[k] if k else kerns[k][:0], (live, delta)
+                to_all, space = (to[k], to_bias[k]), (across[k], dX[k])
+                back(X[k][i], high, where[k][i], sides[k], kernel, marks, to_all, through, space)
             if clip < math.inf:
                 square = 0.0
                 for k in range(blocks):
@@ -205,77 +172,42 @@ def train(
                 for k in range(layers):
                     stretch(dZ[k], i, cut)
         for k in range(blocks):
-            in_order(dw[k], gradient[weights_before(channels, kernel, k) :], channels[k], k > 0)
+            in_order(dw[k], total[weights_before(channels, kernel, k) :], channels[k], k > 0)
             end = weights_before(channels, kernel, k + 1)
-            put(bias[k], gradient[end - len(bias[k]) :])
+            put(bias[k], total[end - len(bias[k]) :])
         if scale:
             fill(e, noise, s * len(row))
-            add(gradient, e, real(gain * scale))
+            add(total, e, real(gain * scale))
         for k in range(layers):
             place = s * len(row) + first + before(widths, k)
-            step(
-                V[k],
-                W[k],
-                start[k],
-                A[k],
-                dZ[k],
-                on[k],
-                rows[:n],
-                widths[k + 1],
-                real(lr),
-                real(momentum),
-                real(weight_decay),
-                real(prox),
-                real(scale),
-                noise,
-                place,
-            )
-        descend(
-            row[:first],
-            start_blocks,
-            v_blocks,
-            gradient,
-            real(lr),
-            real(gain),
-            real(momentum),
-            real(weight_decay),
-            real(prox),
-        )
+            step(V[k], W[k], start[k], A[k], dZ[k], on[k], rows[:n], widths[k + 1], how, place)
+        descend(row[:first], start_blocks, v_blocks, total, real(gain), how)
     for k in range(layers):
         copy(row[first + before(widths, k) :], W[k], widths[k + 1], False)
+    return V, v_blocks
 
 
 @compiled
-def predict(row, sides, channels, kernel, widths, x, out):
+def predict(row, shape, x, out):
     """Logits of samples x (B, c * h * w) into out (B, classes)."""
-    lanes, blocks, layers = VECTOR // row.itemsize, len(channels) - 1, len(widths) - 1
+    (sides, channels, kernel, widths), lanes = shape, VECTOR // row.itemsize
+    blocks, layers = len(channels) - 1, len(widths) - 1
     first, most = weights_before(channels, kernel, blocks), max(min(len(x), 64), 1)
     W, A = load(row[first:], widths, lanes), spaces(widths, most, lanes, row)[0]
     on, rows = [np.arange(width + 1) for width in widths], np.arange(most)
     X = [np.zeros(room(channels[k], sides[k], lanes), row.dtype) for k in range(blocks)]
-    Z = [
-        np.zeros((channels[k + 1], places(sides[k], kernel, lanes)), row.dtype)
-        for k in range(blocks)
-    ]
-    where = [
-        np.zeros((channels[k + 1], sides[k + 1, 0], sides[k + 1, 1]), np.int32)
-        for k in range(blocks)
-    ]
+    outs, ends = channels[1:], sides[1:]
+    spots = [places(sides[k], kernel, lanes) for k in range(blocks)]
+    Z = [np.zeros((outs[k], spots[k]), row.dtype) for k in range(blocks)]
+    where = [np.zeros((outs[k], ends[k, 0], ends[k, 1]), np.int32) for k in range(blocks)]
     for low in range(0, len(x), most):
         n = min(most, len(x) - low)
         for i in range(n):
             put(x[low + i], X[0])
             for k in range(blocks):
                 to = X[k + 1] if k + 1 < blocks else A[0][i]
-                block(
-                    row[weights_before(channels, kernel, k) :],
-                    X[k],
-                    Z[k],
-                    to,
-                    where[k],
-                    sides[k],
-                    kernel,
-                )
+                weights = row[weights_before(channels, kernel, k) :]
+                block(weights, X[k], Z[k], to, where[k], sides[k], kernel)
             A[0][i, widths[0]] = 1
         for k in range(layers):
             A[k + 1][:n] = 0
@@ -477,10 +409,11 @@ def in_order(dw, row, n_in, beside):
 
 
 @compiled
-def back(x, above, where, side, kernel, live, delta, dw, db, kerns, across, dx):
+def back(x, above, where, side, kernel, marks, sums, kerns, space):
     """Adds a picture's part to the gradient of a block's kernels and biases. `above` (h * w, out)
     is dL/d(its outputs); dx (H * W, in) becomes that of its inputs, if there are kernels: not for
     the first block. `across` is room."""
+    (live, delta), (dw, db), (across, dx) = marks, sums, space
     (n_out, high, wide), width, size = where.shape, side[1], side[0] * side[1]
     if len(kerns):
         dx[:] = 0
@@ -693,8 +626,10 @@ def add(g, e, scale):
 
 
 @compiled
-def descend(w, start, v, g, lr, gain, momentum, weight_decay, prox):
+def descend(w, start, v, g, gain, how):
     """As `perceptron.step`, for weights that lie in a row; g is already times gain."""
+    real = w.dtype.type
+    lr, momentum, weight_decay, prox = real(how[0]), real(how[1]), real(how[2]), real(how[3])
     for i in range(len(w)):
         v[i] = momentum * v[i] + gain * (weight_decay * w[i] + prox * (w[i] - start[i])) + g[i]
         w[i] += -lr * v[i] if momentum else v[i]

@@ -32,29 +32,24 @@ from fedclust.fast.products import VECTOR, VECTORS, add_product, in_panels, turn
 
 
 @compiled
-def train(row, widths, x, y, plan, lr, momentum, weight_decay, prox, clip, expected, noise, scale):
+def train(row, shape, x, y, plan, how):
     """Train the model `row` (P,) in place, on samples x (M, in), y (M,), in steps of the positions
-    plan (S, B).
+    plan (S, B). `shape` is (widths,), and `how` is (lr, momentum, weight_decay, prox, clip,
+    expected, noise, scale).
 
     Negative positions fill up short batches. A sample's gradient is cut to the norm `clip`, and
     their sum is divided by `expected`, or by their number if that is 0. `noise` is the key of
     normal numbers that are added times `scale`.
     """
-    real, lanes, layers, most = (
-        row.dtype.type,
-        VECTOR // row.itemsize,
-        len(widths) - 1,
-        plan.shape[1],
-    )
+    (widths,), (lr, momentum, weight_decay, prox, clip, expected, _, scale) = shape, how
+    real, lanes, layers = row.dtype.type, VECTOR // row.itemsize, len(widths) - 1
     plain = momentum == 0 and weight_decay == 0 and prox == 0 and scale == 0 and clip == math.inf
-    u = background(x[max(plan[0, 0], 0)]) if plain else real(0)
+    u, most = background(x[max(plan[0, 0], 0)]) if plain else real(0), plan.shape[1]
     W = load(row, widths, lanes)  # (panels, in + 1, lanes)
     start = [w.copy() if prox else w for w in W]
     V = [np.zeros_like(w) if momentum else w for w in W]  # velocities
     A, dZ, dA, turned = spaces(widths, most, lanes, row)
-    on = [
-        np.arange(width + 1) for width in widths
-    ]  # the columns of A that there are: for images, those in use
+    on = [np.arange(width + 1) for width in widths]  # A's columns; of images, those in use
     r, above = column_sums(W[0]), np.zeros(most, row.dtype)
     g = np.zeros_like(r)
     seen, rows, chosen = np.zeros(widths[0], np.bool_), np.arange(most), np.zeros(most, np.int64)
@@ -64,15 +59,8 @@ def train(row, widths, x, y, plan, lr, momentum, weight_decay, prox, clip, expec
         gather(x, y, chosen[:n], used, u, A[0], dZ[-1], above)
         for k in range(layers):
             constant(A[k + 1], n, u if k == 0 else real(0), r, g, widths[0], above)
-            forward(
-                A[k],
-                W[k],
-                A[k + 1],
-                used if k == 0 else on[k],
-                rows[:n],
-                k < layers - 1,
-                widths[k + 1],
-            )
+            columns, hidden = used if k == 0 else on[k], k < layers - 1
+            forward(A[k], W[k], A[k + 1], columns, rows[:n], hidden, widths[k + 1])
         softmax(A[-1], dZ[-1], n, widths[-1])
         for k in range(layers - 1, 0, -1):
             backward(dZ[k], turned[k], W[k], dA[k], on[k][:-1], on[k + 1], n)
@@ -81,35 +69,15 @@ def train(row, widths, x, y, plan, lr, momentum, weight_decay, prox, clip, expec
             square = 0.0
             if clip < math.inf:
                 for k in range(layers):
-                    square += norm2(dZ[k], b, widths[k + 1]) * norm2(
-                        A[k], b, len(used) if k == 0 else widths[k] + 1
-                    )
+                    inputs = norm2(A[k], b, len(used) if k == 0 else widths[k] + 1)
+                    square += norm2(dZ[k], b, widths[k + 1]) * inputs
             share = min(1.0, clip / math.sqrt(square)) if square > 0 else 1.0
+            gain = share / (expected if expected else n) * (1.0 if momentum else -lr)
             for k in range(layers):
-                stretch(
-                    dZ[k],
-                    b,
-                    real(share / (expected if expected else n) * (1.0 if momentum else -lr)),
-                )
+                stretch(dZ[k], b, real(gain))
         for k in range(layers):
-            place = s * len(row) + before(widths, k)
-            step(
-                V[k],
-                W[k],
-                start[k],
-                A[k],
-                dZ[k],
-                used if k == 0 else on[k],
-                rows[:n],
-                widths[k + 1],
-                real(lr),
-                real(momentum),
-                real(weight_decay),
-                real(prox),
-                real(scale),
-                noise,
-                place,
-            )
+            columns, place = used if k == 0 else on[k], s * len(row) + before(widths, k)
+            step(V[k], W[k], start[k], A[k], dZ[k], columns, rows[:n], widths[k + 1], how, place)
         if u:
             drift(g, r, u, above, dZ[0], n)
     if u:
@@ -161,12 +129,12 @@ def backward(d, turned, w, above, inputs, units, n):
 
 
 @compiled
-def step(
-    v, w, start, a, d, used, rows, n_out, lr, momentum, weight_decay, prox, scale, noise, place
-):
+def step(v, w, start, a, d, used, rows, n_out, how, place):
     """V <- momentum V + A^T dZ + weight_decay W + prox (W - start) + noise, W <- W - lr V; or W at
     once."""
-    lanes, gain = w.shape[2], w.dtype.type(1) if momentum else -lr
+    real, lanes, noise = w.dtype.type, w.shape[2], how[6]
+    lr, momentum, weight_decay, prox = real(how[0]), real(how[1]), real(how[2]), real(how[3])
+    scale, gain = real(how[7]), real(1) if momentum else -lr
     turned, deltas = a[: len(rows), : len(used)].T, in_panels(d, lanes)
     for p in range(0, len(w), VECTORS):  # what a few panels need stays in the cache meanwhile
         now = slice(p, p + VECTORS)

@@ -33,7 +33,7 @@ def train(
         from fedclust.fast.convnet import train as work
     else:
         from fedclust.fast.perceptron import train as work
-    how = train.lr * train.decay**t, float(train.momentum), float(train.weight_decay)
+    how = train.lr * train.decay**t, *map(float, (train.momentum, train.weight_decay, train.prox))
     x = fed.x.flatten(2).to(theta).contiguous().numpy()  # no copies, as a rule
     y = fed.y.contiguous().numpy()
     least, most = fed.y.aminmax()
@@ -44,9 +44,7 @@ def train(
             model.check(fed.x[i], fed.y[i][fed.mask[i]], f"client {name}: ")
         plan, scale = train.batches(fed, i, seed, t).numpy(), train.noise(size)
         noise = np.uint64(key(seed, "noise", t, name) if scale else 0)
-        clip, expected = train.clipping(size)
-        prox = float(train.prox)
-        work(row, *shape, x[i], y[i], plan, *how, prox, clip, expected, noise, scale)
+        work(row, shape, x[i], y[i], plan, (*how, *train.clipping(size), noise, scale))
 
     sizes = fed.mask[clients].sum(1).tolist()
     on_threads(one, out.numpy(), clients.tolist(), fed.ids[clients].tolist(), sizes)
@@ -62,5 +60,5 @@ def predict(model: Model, row: Tensor, x: Tensor) -> Tensor:
         from fedclust.fast.candidates import predict as work
     images, out = x.to(row).flatten(1).contiguous(), row.new_empty(len(x), model.classes)
     if len(x):
-        work(row.detach().contiguous().numpy(), *geometry(model), images.numpy(), out.numpy())
+        work(row.detach().contiguous().numpy(), geometry(model), images.numpy(), out.numpy())
     return out

@@ -67,10 +67,11 @@ def test_a_block_by_hand():
         np.zeros(2, np.float32),
         (picture, above, where),
     )
-    convnet.back(*rest, side, 5, live, delta, runs, db, kerns[:0], across, dx)
+    marks, space = (live, delta), (across, dx)
+    convnet.back(*rest, side, 5, marks, (runs, db), kerns[:0], space)
     assert not dx.any()  # as a first block
     dw_first, db[:] = runs[:, 0, :, :5], 0
-    convnet.back(*rest, side, 5, live, delta, dw, db, kerns, across, dx)
+    convnet.back(*rest, side, 5, marks, (dw, db), kerns, space)
     assert np.array_equal(dw[..., 0], dw_first)
     assert not dw[..., 1:].any()
     dw = dw[..., 0]
