@@ -81,7 +81,7 @@ endif
 OPTIONS = --tier $(TIER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS)) \
 	$(if $(BACKEND),--backend $(BACKEND)) $(ARGS)
 
-.PHONY: replicate-all $(PAPERS) smoke report site figures verify notebooks power new-paper
+.PHONY: replicate-all $(PAPERS) smoke report site figures verify verify-plain notebooks power new-paper
 
 replicate-all: $(COMPILED) ## every paper (TIER=smoke|quick|paper SEEDS=5 JOBS=2 BACKEND=ray)
 	@[ $(TIER) = smoke ] || $(BIN)/fedclust data || \
@@ -109,6 +109,9 @@ figures: $(READY) ## redraw the figures from shipped records: make figures TIER=
 
 verify: $(COMPILED) ## train some of the shipped trials again and compare
 	$(BIN)/fedclust verify --tier $(TIER)
+
+verify-plain: $(READY) ## replicate all papers without compiled code: does any verdict differ?
+	$(BIN)/fedclust verify --plain --tier $(TIER)
 
 power: $(READY) ## what the rule for verdicts sees and errs: figures/verdicts/power.svg
 	$(BIN)/fedclust plan

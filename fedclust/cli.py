@@ -74,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
     add = command(verify)
     add("--tier", choices=TIERS[1:], default="quick")
     add("--trials", type=int, default=2, help="how many of each paper")
+    add("--plain", action="store_true", help="replicate all without compiled code, and judge")
     add = command(plan)
     add("key", metavar="KEY", nargs="?", help="a paper; without one, draw what the rule can see")
     add("--tier", choices=TIERS, default="paper")
@@ -180,6 +181,8 @@ def site(args: argparse.Namespace) -> int:
 
 def verify(args: argparse.Namespace) -> int:
     """train some of the shipped trials again and compare"""
+    if args.plain:
+        return verify_plainly(args.tier)
     from fedclust.experiments import verify as shipped
 
     gaps = []
@@ -191,6 +194,17 @@ def verify(args: argparse.Namespace) -> int:
     found = f"{len(gaps)} trials, {wrong} differ by more than {shipped.NEAR}"
     print(found if gaps else f"no records are shipped at tier {args.tier}")
     return 1 if wrong or not gaps else 0
+
+
+def verify_plainly(tier: str) -> int:
+    """Whether any verdict is another one without compiled code."""
+    from fedclust.report import plainly
+
+    plainly.replicate(tier)
+    found = list(plainly.compare(tier))
+    other = [f"{key} {name}: {one}, plainly {two}" for key, name, one, two in found if one != two]
+    print("\n".join([*other, f"{len(found)} claims, {len(other)} with another verdict"]))
+    return 1 if other else 0
 
 
 def plan(args: argparse.Namespace) -> int:

@@ -13,12 +13,14 @@ from typing import Any
 import pandas as pd
 import torch
 
+from fedclust import fast
 from fedclust.experiments import Trial, build, sweeps
 from fedclust.experiments.cache import LIBRARIES
 from fedclust.experiments.sweeps import BACKENDS
 from fedclust.paths import digest, figures, root, write
 from fedclust.report import papers, plots, tables
 from fedclust.report.papers import Paper, Parameters
+from fedclust.report.plainly import PLAIN
 
 TOLD = ("label", "tags", "seed", "reused", "why", "seconds")  # of each run, in `run.json`
 
@@ -62,7 +64,9 @@ class Report:
             differs["seeds"] = self.p.seeds
         if self.stand_ins:
             differs["stand-in"] = self.stand_ins
-        return f"changed-{digest(differs)[:8]}" if differs else ""
+        if fast.plain():
+            differs[PLAIN] = True
+        return PLAIN if [*differs] == [PLAIN] else f"changed-{digest(differs)[:8]}" * bool(differs)
 
     @property
     def folder(self) -> Path:
