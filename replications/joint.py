@@ -65,8 +65,8 @@ few, pair, named = p.seeds[: p.side_seeds], (0.0, p.named_lambda), f"lambda {p.n
 # w_i = w_{s_i} - \alpha \nabla \mathcal L_{i,s_i}, \qquad
 # w_k^{t+1} = \frac{1}{|\mathcal M_k|} \sum_{i \in \mathcal M_k} w_i$$
 #
-# With $\lambda = 0$ this is IFCA, number for number (a test of this package says so). If a cluster is picked by
-# nobody, $K$ random devices are sent to one cluster each.
+# With $\lambda = 0$ this is IFCA with one step, from the mini-batch on which the cluster is chosen, number for number (a
+# test of this package says so). If a cluster is picked by nobody, $K$ random devices are sent to one cluster each.
 #
 # Nothing of size devices x models x parameters is ever built. For a dense layer with inputs $a$ and deltas $\delta$,
 # $|\delta^\top a|^2 = \sum (a a^\top) \odot (\delta \delta^\top)$ needs no gradient, and what $\langle \delta^\top a, V

@@ -9,7 +9,8 @@ from fedclust.algorithms.cfl import CFL
 from fedclust.algorithms.dcfl import DCFL
 from fedclust.algorithms.fedac import FedAC, FedACP
 from fedclust.algorithms.fedavg import FedAvg, FedProx, LocalOnly
-from fedclust.algorithms.joint import IFCA, Joint
+from fedclust.algorithms.ifca import IFCA
+from fedclust.algorithms.joint import Joint
 from fedclust.algorithms.ocfl import OCFL
 
 __all__ = [

@@ -1,9 +1,7 @@
-"""Joint and IFCA: every device gets all K models and picks its cluster itself, in every round.
+"""Joint: every device gets all K models and picks its cluster by loss and gradient, in every round.
 
 Lin, Chen, Yang, Wu, Liu: A Joint Gradient and Loss Based Clustered Federated Learning Design.
 arXiv 2311.13665.
-IFCA: Ghosh, Chung, Yin, Ramchandran: An Efficient Framework for Clustered Federated Learning.
-NeurIPS 2020.
 
 `info`: `train_loss`, the mean loss of the picked models on the round's mini-batches; `empty`, the
 clusters that nobody picked (before the rescue). K models go down to each device, one comes up.
@@ -17,21 +15,26 @@ next step, so nothing is done to admit them.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from torch.nn.utils.rnn import pad_sequence
 
 from fedclust import fast
 from fedclust.algorithms.base import Info, Method, State, cost
+from fedclust.algorithms.ifca import first_batches
+from fedclust.checks import number, one_of, require, whole
 from fedclust.federation import Federation
 from fedclust.gradients import Batch, by_client
 from fedclust.rng import key, stream
 from fedclust.training import LocalSGD, check_finite
 
+PLAIN = {  # the trainer's fields that must not change the step
+    "epochs": (1,), "steps": (None, 1), "momentum": (0,), "weight_decay": (0,), "prox": (0,),
+    "optimizer": ("sgd",), "augment": (None,), "autocast": (False,),
+}  # fmt: skip
 NOISE = 0.1  # of a perturbed copy, in standard deviations of the model's numbers
 
 
@@ -59,23 +62,23 @@ class Joint(Method):
     inits: str = "independent"
 
     def __post_init__(self) -> None:
-        for name, allowed in (
-            ("sign", ("descent", "printed")),
-            ("loss", ("mean", "sum")),
-            ("similarity", ("cosine", "euclidean")),
-            ("inits", ("independent", "perturbed")),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {allowed}")
-        if not 0 <= self.lam <= 1 or self.k < 1:
-            raise ValueError(
-                f"lam={self.lam}, k={self.k}: lambda must be in [0, 1] (0 is IFCA), k at least 1"
-            )
-        more = ("momentum", "weight_decay", "prox", "augment")
-        if any(getattr(self.train, name, name) for name in more) or self.train.optimizer != "sgd":
-            raise ValueError(
-                f"train={self.train}: devices take one plain step (Eq. 5), "
-                "use LocalSGD(model, lr, batch=...)"
+        one_of(("descent", "printed"), sign=self.sign)
+        one_of(("mean", "sum"), loss=self.loss)
+        one_of(("cosine", "euclidean"), similarity=self.similarity)
+        one_of(("independent", "perturbed"), inits=self.inits)
+        number("[0, 1]", lam=self.lam)
+        whole("[1, inf)", k=self.k)
+        require(
+            isinstance(self.train, LocalSGD) and not hasattr(self.train, "spent"),
+            f"train={type(self.train).__name__}: Joint's step (Eq. 5) is plain and adds no noise, "
+            "use LocalSGD(model, lr, batch=...)",
+        )
+        for name, plain in PLAIN.items():
+            value = getattr(self.train, name)
+            require(
+                value in plain,
+                f"train with {name}={value!r}: a device takes one plain step (Eq. 5), "
+                f"leave {name} at {plain[0]!r}",
             )
 
     def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
@@ -94,7 +97,7 @@ class Joint(Method):
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
         w, before = state.models, state.memory.get("previous")  # l.3
         dw = None if before is None or self.lam == 0 else w - before  # Eq. 2  (K, P)
-        batch = self.batch(fed, seed, t)
+        batch = first_batches(self.train, fed, seed, t)
         seen = fast.choose(self, w, dw, batch) if fast.chooses(self, w) else self.look(w, dw, batch)
         check_finite(seen.loss, fed.ids)
         labels = self.score(seen, dw, batch[2].sum(1, keepdim=True)).argmax(1)  # l.10, Eq. 4  (N,)
@@ -106,13 +109,6 @@ class Joint(Method):
         picked = float(seen.loss.gather(1, labels[:, None]).mean())
         info = cost(state, torch.arange(len(fed)), down=self.k * len(fed))
         return State(models, labels, {"previous": w}), info | {"train_loss": picked, "empty": empty}
-
-    def batch(self, fed: Federation, seed: int, t: int) -> Batch:
-        """One mini-batch of every device: the one that `train` would begin with."""
-        plans = [self.train.batches(fed, i, seed, t)[0] for i in range(len(fed))]
-        where = pad_sequence(plans, batch_first=True, padding_value=-1).to(fed.x.device)  # (N, B)
-        rows = torch.arange(len(fed))[:, None]
-        return fed.x[rows, where], fed.y[rows, where], where >= 0
 
     def look(self, w: Tensor, dw: Tensor | None, batch: Batch) -> Seen:
         """Losses and gradients of all devices under all models, and the step that follows."""
@@ -159,13 +155,3 @@ class Joint(Method):
 
     def trains_newcomers(self, state: State) -> bool:
         return False
-
-
-@dataclass(frozen=True)
-class IFCA(Joint):
-    """Ghosh et al. 2020: the loss alone picks the cluster, i.e. Joint with lambda 0."""
-
-    lam: float = field(default=0.0, init=False)
-    sign: str = field(default="descent", init=False)  # neither gradient nor scale matters
-    loss: str = field(default="mean", init=False)
-    similarity: str = field(default="cosine", init=False)

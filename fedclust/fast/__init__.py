@@ -2,7 +2,7 @@
 
     supports, train       clients' local training, as `LocalSGD.loop` does it
     predicts, predict     a model's logits, as its module gives them
-    chooses, choose       Joint's and IFCA's decisions, as `algorithms.joint` makes them
+    chooses, choose       Joint's decisions, as `algorithms.joint` makes them
     noise, large_products for private training; for matrices that only PyTorch multiplies
     keep_freed_memory     for processes that train
     files                 which of its files a training enters: they are part of a record's key
@@ -44,7 +44,7 @@ JOINT = {
     "train": ANY, "k": ANY, "lam": ANY, "sign": ("descent", "printed"), "loss": ("mean", "sum"),
     "similarity": ("cosine", "euclidean"), "rescue": ANY, "inits": ANY,
 }  # fmt: skip
-CHOOSERS = {f"fedclust.algorithms.joint.{name}": JOINT for name in ("Joint", "IFCA")}
+CHOOSERS = {"fedclust.algorithms.joint.Joint": JOINT}
 
 
 def plain() -> bool:

@@ -1,6 +1,7 @@
-"""Joint and IFCA: choices and steps worked out by hand, the loop they stand for, their limits and
+"""Joint: choices and steps worked out by hand, the loop they stand for, their limits and
 traps."""
 
+from dataclasses import replace
 from math import log
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedclust.algorithms.joint import Seen
 from fedclust.federation import Federation
 from fedclust.metrics import purity
 from fedclust.models import Model, cnn, mlp
+from fedclust.privacy import DPSGD, UpdateNoise
 from fedclust.rng import stream
 from fedclust.simulation import run
 from fedclust.training import LocalSGD
@@ -117,7 +119,7 @@ def test_the_first_round_goes_by_the_loss(similarity: str):
     fed = easy_federation(2, 4, 0)
     first = [
         algorithm.step(algorithm.init(MODEL.init(0), fed, 0), fed, 0, 0)[0]
-        for algorithm in (Joint(TRAIN, k=3, lam=0.9, similarity=similarity), IFCA(TRAIN, k=3))
+        for algorithm in (Joint(TRAIN, k=3, lam=0.9, similarity=similarity), Joint(TRAIN, k=3, lam=0.0))
     ]
     assert first[0].labels.equal(first[1].labels) and first[0].models.equal(first[1].models)
 
@@ -151,12 +153,20 @@ def plain(record: pd.DataFrame, *without: str) -> pd.Series:
     return rows.set_index(["round", "metric", "client"]).value.sort_index()
 
 
-def test_ifca_is_lambda_zero():
-    fed = easy_federation(2, 4, 0)
-    ifca = run(IFCA(TRAIN, k=3), fed, MODEL, rounds=5, seed=0)
-    joint = run(Joint(TRAIN, k=3, lam=0.0), fed, MODEL, rounds=5, seed=0)
-    assert ifca.algorithm.unique().tolist() == ["IFCA"]
-    pd.testing.assert_series_equal(plain(ifca), plain(joint), check_exact=True)
+def test_lambda_zero_is_ifca_with_one_step_from_the_batch_it_chooses_on():
+    fed = easy_federation(2, 4, 0).to(torch.float64)
+    one = replace(TRAIN, steps=1)
+    ifca, joint = IFCA(one, k=3, chosen_on="batch"), Joint(TRAIN, k=3, lam=0.0, rescue=False)
+    states = [method.init(MODEL.init(0).double(), fed, 0) for method in (ifca, joint)]
+    for t in range(5):
+        (mine, about), (theirs, told) = (
+            method.step(state, fed, 0, t) for method, state in zip((ifca, joint), states, strict=True)
+        )
+        assert mine.labels.equal(theirs.labels)
+        torch.testing.assert_close(mine.models, theirs.models, rtol=0, atol=1e-12)
+        assert about["train_loss"] == pytest.approx(told["train_loss"], abs=1e-6)
+        assert all(about[name] == told[name] for name in ("down", "up", "bytes", "empty"))
+        states = [mine, theirs]
 
 
 def test_one_cluster_is_fedavg():
@@ -216,12 +226,12 @@ def test_empty_clusters_are_given_a_device_each():
     rows = torch.tensor([[5.0, -5, 0, 0], [-5, 5, 0, 0], [-5, 5, 0, 0]]).double()
     state, chosen = State(rows, torch.zeros(6, dtype=torch.long)), set()
     for seed in range(20):
-        new, info = IFCA(PIXEL, k=3).step(state, fed, seed, 0)
+        new, info = Joint(PIXEL, k=3, lam=0.0).step(state, fed, seed, 0)
         assert info["empty"] == 2 and new.labels.bincount().tolist() == [4, 1, 1]
         assert (new.models != rows).any(1).all()  # every model has learned
         chosen.add(tuple(new.labels.tolist()))
     assert len(chosen) > 5  # at random
-    new, info = IFCA(PIXEL, k=3, rescue=False).step(state, fed, 0, 0)
+    new, info = Joint(PIXEL, k=3, lam=0.0, rescue=False).step(state, fed, 0, 0)
     assert info["empty"] == 2 and new.labels.tolist() == [0] * 6 and new.models[1:].equal(rows[1:])
 
 
@@ -236,7 +246,7 @@ def test_initial_models():
 
 
 def test_newcomers_pick_for_themselves():
-    fed, algorithm = easy_federation(2, 4, 0), IFCA(TRAIN, k=2)
+    fed, algorithm = easy_federation(2, 4, 0), Joint(TRAIN, k=2, lam=0.0)
     state = algorithm.init(MODEL.init(0), fed.take(range(6)), 0)
     for t in range(20):
         state, _ = algorithm.step(state, fed.take(range(6)), 0, t)
@@ -249,13 +259,18 @@ def test_a_device_that_diverges_is_named():
     fed = easy_federation(2, 2, 0)
     fed.x[2, 0] = torch.nan
     with pytest.raises(FloatingPointError, match=r"round 0: .*\[2\]"):
-        run(IFCA(LocalSGD(MODEL, lr=0.1, batch=100), k=2), fed, MODEL, rounds=2, seed=0)
+        run(Joint(LocalSGD(MODEL, lr=0.1, batch=100), k=2, lam=0.0), fed, MODEL, rounds=2, seed=0)
 
 
 @pytest.mark.parametrize(("wrong", "message"), [
     ({"sign": "up"}, "sign='up'"), ({"loss": "median"}, "loss="), ({"similarity": "dot"}, "similarity="),
     ({"inits": "same"}, "inits="), ({"lam": 1.5}, "lam=1.5"), ({"k": 0}, "k=0"),
-    ({"train": LocalSGD(MODEL, lr=0.1, momentum=0.9)}, "one plain step"),
+    ({"lam": float("nan")}, "lam=nan"), ({"k": True}, "k=True"), ({"k": 2.5}, "k=2.5"),
+    ({"train": LocalSGD(MODEL, lr=0.1, momentum=0.9)}, "momentum=0.9: a device takes one plain step"),
+    ({"train": LocalSGD(MODEL, lr=0.1, steps=10)}, "steps=10"),
+    ({"train": LocalSGD(MODEL, lr=0.1, epochs=2)}, "epochs=2"),
+    ({"train": DPSGD(MODEL, lr=0.1, epsilon=10.0)}, "train=DPSGD: .* adds no noise"),
+    ({"train": UpdateNoise(TRAIN, epsilon=10.0)}, "train=UpdateNoise: .* adds no noise"),
 ])  # fmt: skip
 def test_settings_are_checked(wrong: dict, message: str):
     with pytest.raises(ValueError, match=message):

@@ -11,6 +11,7 @@ import torch
 
 from fedclust import datasets, fast, partition
 from fedclust.algorithms import Joint
+from fedclust.algorithms.ifca import first_batches
 from fedclust.algorithms.joint import Seen
 from fedclust.models import mlp
 from fedclust.training import LocalSGD
@@ -30,7 +31,7 @@ def main(threads: int = 1) -> None:
     state, ratios = method.init(model.init(0), fed, 0), []
     for t in range(max(LOOKED_AT) + 1):
         if t in LOOKED_AT:
-            x, y, mask = method.batch(fed, 0, t)
+            x, y, mask = first_batches(method.train, fed, 0, t)
             count, dw = mask.sum(1, keepdim=True), state.models - state.memory["previous"]
             given = model, state.models, dw, x, y, mask
 

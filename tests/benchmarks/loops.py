@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from fedclust import datasets, fast, partition
 from fedclust.algorithms import DCFL, Joint
+from fedclust.algorithms.ifca import first_batches
 from fedclust.federation import Federation
 from fedclust.models import ChannelsLast, Model, cnn, mlp, vgg19
 from fedclust.privacy import DPSGD
@@ -98,7 +99,7 @@ def joint(
     for t in range(iteration):
         state, _ = method.step(state, fed, 0, t)
     rows, directions = state.models, state.models - state.memory["previous"]
-    x, y, mask = seen = method.batch(fed, 0, iteration)
+    x, y, mask = seen = first_batches(method.train, fed, 0, iteration)
     count = mask.sum(1, keepdim=True)
     modules, found = [model.module(row) for row in rows], {}
 

@@ -8,6 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from torch import nn
 
+from fedclust.algorithms.ifca import first_batches
 from fedclust.algorithms.joint import Joint
 from fedclust.federation import Federation
 from fedclust.models import Model, prototype
@@ -25,7 +26,7 @@ def choices(joint: Joint, fed: Federation, seed: int, t: int) -> Figure:
     for past in range(t + 1):
         before, (after, _) = after, joint.step(after, fed, seed, past)
     w, dw = before.models, before.models - before.memory["previous"]  # (K, P) each
-    x, y, mask = joint.batch(fed, seed, t)
+    x, y, mask = first_batches(joint.train, fed, seed, t)
     seen = joint.look(w, dw, (x, y, mask))  # (N, K) each
     count = mask.sum(1, keepdim=True)
     panes = {
