@@ -26,10 +26,15 @@ def main(argv: list[str] | None = None) -> int:
     for number in STOPS:  # both end the same way, children first; in a background job too
         signal.signal(number, stop)
     try:
+        if args.run not in ANYWHERE and not (root() / "papers").is_dir():
+            raise FileNotFoundError(f"{root()} has no papers/: set FEDCLUST_ROOT to a checkout")
         return args.run(args)
     except KeyboardInterrupt:
         print("\nstopped; the same command goes on from here", file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:  # as in `fedclust list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (ValueError, OSError) as error:
         print(f"fedclust: {error}", file=sys.stderr)
         return 2
@@ -37,9 +42,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def stop(*_: Any) -> None:
     for number in STOPS:
-        signal.signal(
-            number, signal.SIG_IGN
-        )  # a second one, e.g. from make, would stop the stopping
+        signal.signal(number, signal.SIG_IGN)  # a second one, of make, would stop the stopping
     raise KeyboardInterrupt
 
 
@@ -50,9 +53,8 @@ def parser() -> argparse.ArgumentParser:
 
     def command(run: Callable[[argparse.Namespace], int]) -> Callable[..., Any]:
         """A command is a function; its docstring is the help."""
-        added = commands.add_parser(
-            run.__name__.rstrip("_"), help=run.__doc__, description=run.__doc__
-        )
+        name, text = run.__name__.rstrip("_"), run.__doc__
+        added = commands.add_parser(name, help=text, description=text)
         added.set_defaults(run=run)
         return added.add_argument
 
@@ -136,15 +138,22 @@ def replicate(args: argparse.Namespace) -> int:
 
     keys = [k for key in args.keys for k in (books.keys() if key == "all" else [key])]
     keys = list(dict.fromkeys(keys))  # each once
-    read = [papers.load(key) for key in keys]  # a misspelt one is named before any is run
-    asked = {name: literal(value) for name, value in args.p}
-    run = {"tier": args.tier, "seeds": args.seeds, "jobs": args.jobs, "backend": args.backend}
-    run = {name: literal(value) for name, value in run.items() if value is not None}
+    options = {"tier": args.tier, "seeds": args.seeds, "jobs": args.jobs, "backend": args.backend}
+    run = {name: literal(value) for name, value in options.items() if value is not None}
     if isinstance(run.get("seeds"), tuple):
         run["seeds"] = list(run["seeds"])
-    with ThreadPoolExecutor(TOGETHER if run.get("jobs", 2) > 1 else 1) as pool:
+    asked = {name: literal(value) for name, value in args.p}
+    names = [name for name, _ in args.p]
+    for name in names:
+        if name in options:
+            raise ValueError(f"-p {name}: use --{name}")
+        if names.count(name) > 1:
+            raise ValueError(f"-p {name}: given {names.count(name)} times, once is allowed")
+    read = [papers.start(key, {**run, **asked}) for key in keys]  # errors before any is run
+    together = TOGETHER if any(p.jobs > 1 for _, p in read) else 1
+    with ThreadPoolExecutor(together) as pool:
         try:
-            fine = list(pool.map(lambda paper: replicated(paper, args.tier, run, asked), read))
+            fine = list(pool.map(lambda one: replicated(one[0], args.tier, run, asked), read))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             books.end_all()
@@ -291,6 +300,8 @@ def doctor(args: argparse.Namespace) -> int:
         print(f"!  {line}")
     return 1 if wrong else 0
 
+
+ANYWHERE = (data, list_, compile_, doctor)  # commands that need no checkout
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -50,13 +50,24 @@ def project(tmp_path, monkeypatch):
 
 def test_help_does_not_wait_for_torch():
     program = "import sys, fedclust.cli as c\ntry: c.main(['--help'])\nexcept SystemExit: print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.rstrip().endswith("False") and "replicate" in done.stdout
 
 
 def test_values_are_read_as_python_reads_them_else_as_text():
     given = ["5", "1e-3", "[0, 1]", "None", "True", "mnist", "0,1,2", "1.2.3"]
-    assert [cli.literal(text) for text in given] == [5, 1e-3, [0, 1], None, True, "mnist", (0, 1, 2), "1.2.3"]
+    assert [cli.literal(text) for text in given] == [
+        5,
+        1e-3,
+        [0, 1],
+        None,
+        True,
+        "mnist",
+        (0, 1, 2),
+        "1.2.3",
+    ]
 
 
 def test_list_shows_methods_with_defaults_and_papers(project, capsys):
@@ -71,6 +82,11 @@ def test_list_shows_methods_with_defaults_and_papers(project, capsys):
         (["replicate", "nap"], "no paper 'nap'"),
         (["replicate", "sleeper", "nap"], "no paper 'nap'"),
         (["replicate", "sleeper", "--tier", "huge"], "smoke"),
+        (["replicate", "sleeper", "--tier", "quick", "-p", "tier", "smoke"], "-p tier: use --tier"),
+        (["replicate", "sleeper", "-p", "jobs", "3"], "-p jobs: use --jobs"),
+        (["replicate", "sleeper", "-p", "lr", "1", "-p", "lr", "2"], "-p lr: given 2 times"),
+        (["replicate", "sleeper", "-p", "lr", "1"], "lr"),
+        (["replicate", "sleeper", "--jobs", "two"], "jobs = 'two': must be a whole number"),
     ],
 )
 def test_wrong_requests_say_what_is_allowed(project, capsys, words, said):
@@ -104,7 +120,9 @@ def test_an_interrupt_ends_kernel_and_workers_and_says_how_to_go_on(project, num
     assert running.returncode == 130
     assert "stopped; the same command goes on from here" in said and "Traceback" not in said
     _, alive = psutil.wait_procs(children, timeout=10)
-    assert not [child for child in alive if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+    assert not [
+        child for child in alive if child.is_running() and child.status() != psutil.STATUS_ZOMBIE
+    ]
     assert not list(project.glob("replications/executed/quick/*"))
 
 
@@ -114,7 +132,9 @@ def test_a_rerun_says_which_verdicts_moved(project, monkeypatch, capsys):
 
     def judged(verdict):
         claim = {"id": "c1", "text": "Sleep is deep", "verdict": verdict}
-        verdicts.write_text(json.dumps({"paper": "sleeper", "claims": [claim], "seeds": [0], "data": []}))
+        verdicts.write_text(
+            json.dumps({"paper": "sleeper", "claims": [claim], "seeds": [0], "data": []})
+        )
         return project / "made.ipynb"
 
     judged("inconclusive")
@@ -147,17 +167,24 @@ def test_progress_overwrites_its_line_on_a_terminal(capsys, monkeypatch):
     line("trial 2/9")
     line.end()
     shown = capsys.readouterr().err.split("\r")
-    assert [text.strip() for text in shown if text.strip()] == ["dcfl  trial 1/9", "dcfl  trial 2/9"]
+    assert [text.strip() for text in shown if text.strip()] == [
+        "dcfl  trial 1/9",
+        "dcfl  trial 2/9",
+    ]
 
 
 def test_the_estimate_is_what_was_measured(project):
     paper = project / "papers" / "sleeper.toml"
     assert "not measured yet at this size: expect hours" in replicating.estimate("sleeper")
     paper.write_text(paper.read_text().replace("year =", "hours = 70\nyear =", 1))
-    assert "not measured yet at this size: about 70 processor hours" in replicating.estimate("sleeper")
+    assert "not measured yet at this size: about 70 processor hours" in replicating.estimate(
+        "sleeper"
+    )
     folder = project / "figures" / "paper" / "sleeper"
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"cost": {"cpu_seconds": 9000}, "host": {"cores": 2}}))
+    (folder / "run.json").write_text(
+        json.dumps({"cost": {"cpu_seconds": 9000}, "host": {"cores": 2}})
+    )
     assert "about 2.5 processor hours" in replicating.estimate("sleeper")
 
 
@@ -166,7 +193,11 @@ def test_doctor_names_what_is_missing(project, capsys, monkeypatch):
         monkeypatch.setenv(variable, str(project / "empty"))
     assert cli.main(["doctor"]) == 1
     said = capsys.readouterr().out
-    assert "!  mnist is not here yet: fedclust data mnist" in said and "torchvision" in said and "cannot" not in said
+    assert (
+        "!  mnist is not here yet: fedclust data mnist" in said
+        and "torchvision" in said
+        and "cannot" not in said
+    )
 
 
 def test_verify_trains_shipped_records_again(project, capsys):
@@ -187,3 +218,19 @@ def test_verify_trains_shipped_records_again(project, capsys):
     kept.to_parquet(folder / "a.parquet")
     assert cli.main(["verify"]) == 1 and "differ by up to 0.05" in capsys.readouterr().out
     assert os.listdir(folder)
+
+
+def test_a_reader_that_has_enough_ends_it_quietly(project):
+    command = f"{sys.executable} -m fedclust.cli list | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert done.stdout.count("\n") == 1 and not done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["replicate", "dcfl"], ["report"], ["site"], ["verify"], ["plan"]]
+)
+def test_outside_a_checkout_one_line_says_what_is_missing(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.setenv("FEDCLUST_ROOT", str(tmp_path))
+    assert cli.main(words) == 2
+    said = capsys.readouterr().err
+    assert said == f"fedclust: {tmp_path} has no papers/: set FEDCLUST_ROOT to a checkout\n"

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import sklearn.cluster
+import torch
 from torch import nn
 
 from fedclust import algorithms, datasets, models, partition, privacy, scenario
@@ -50,6 +51,8 @@ def federation(settings: Settings, seed: int) -> Federation:
 def network(settings: Settings, fed: Federation | SimpleNamespace) -> Model:
     kind, options = named(settings["model"], models, "model")
     device = settings.get("train", {}).get("device", "cpu")
+    if device not in ("cpu", "cuda", "mps"):
+        raise ValueError(f"device={short(device)}: must be 'cpu', 'cuda' or 'mps'")
     model = kind(fed.shape, fed.classes, **options)
     if isinstance(model, nn.Module):  # of a user's own
         build = partial(kind, fed.shape, fed.classes, **options)
@@ -136,10 +139,14 @@ def fits(kind: Any, options: Settings, what: str, partly: bool = False) -> None:
         raise ValueError(f"{what} needs the option {missing[0]!r}; {has}")
 
 
-def check(settings: Settings) -> None:
-    """Name the part that cannot be built from these settings, without dividing the data."""
+def check(settings: Settings, here: bool = True) -> None:
+    """Name the part that cannot be built, without dividing the data; `here`: on this machine."""
     clients = SimpleNamespace(shape=(1, 1, 1), classes=1)
     model: Any = None
+    device = (settings.get("train") or {}).get("device", "cpu")
+    kinds: dict[str, Any] = {"cuda": torch.cuda, "mps": torch.backends.mps}
+    if here and device in kinds and not kinds[device].is_available():
+        raise ValueError(f"device={device!r}: this machine has none; use 'cpu'")
     for part in ("data", "partition", "model", "train", "method"):
         if part not in settings:
             continue

@@ -32,6 +32,7 @@ KEEP = 8 * 2**30  # bytes a worker may grow by before loky replaces it: it keeps
 CALM = 100_000  # new objects before the garbage collector looks through them; imports make 300,000
 LOST = "its worker was killed by the system, also alone: was there enough memory for it?"
 BACKENDS = ("loky", "ray", "dask", "multiprocessing", "threading", "sequential")
+CLUSTERS = ("ray", "dask")  # their machines may have what this one has not
 STREAMS = ("threading", "sequential")  # the others hand over all results at the end
 THREADS = ("OMP", "OPENBLAS", "MKL", "NUMBA")
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in THREADS}
@@ -81,7 +82,7 @@ def run(
         raise ValueError("no trials: at least one is needed")
     folder = Path(folder or root() / ".fedclust" / "cache").absolute()
     unique = {trial.identity: trial for trial in trials}
-    found, todo = look_up(unique, folder, shipped)
+    found, todo = look_up(unique, folder, shipped, here=backend not in CLUSTERS)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -117,7 +118,7 @@ def run(
 
 
 def look_up(
-    unique: dict[str, Trial], folder: Path, shipped: str | os.PathLike | None
+    unique: dict[str, Trial], folder: Path, shipped: str | os.PathLike | None, here: bool
 ) -> tuple[Found, dict[str, "Job"]]:
     """The records that are there, and what is left to do. Nothing has been trained yet."""
     found: Found = {}
@@ -127,14 +128,14 @@ def look_up(
             found[identity] = {**facts, "why": "shipped record"}
             continue
         try:
-            build.check(trial.settings)
             place = Place.of(trial, folder)
+            if facts := place.facts():
+                found[identity] = facts
+                continue
+            build.check(trial.settings, here)
         except Exception as error:
             raise ValueError(f"trial {trial.label or trial.task!r}: {reason(error)}") from error
-        if facts := place.facts():
-            found[identity] = facts
-        else:
-            todo[identity] = Job(trial, place, place.why())
+        todo[identity] = Job(trial, place, place.why())
     return found, todo
 
 

@@ -108,11 +108,16 @@ def test_half_given_parts_are_named_when_the_trial_is_made(changes, message):
         ({"train.lrr": 0.1}, "'lrr'"),
         ({"train.lr": "fast"}, "lr"),
         ({"train": {}}, "lr"),
+        ({"train.device": "cuda"}, "device='cuda': this machine has none; use 'cpu'"),
+        ({"train.device": "gpu"}, "device='gpu': must be 'cpu', 'cuda' or 'mps'"),
         ({"train.privacy": {"kind": "DPSGDD"}}, "privacy 'DPSGDD' is not known"),
         ({"partition": {"kind": "iid"}}, "needs the option 'clients'"),
     ],
 )
-def test_what_cannot_be_built_is_one_line_before_anything_is_trained(tmp_path, changes, message):
+def test_what_cannot_be_built_is_one_line_before_anything_is_trained(
+    tmp_path, monkeypatch, changes, message
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     task = changes.get("task", "train")
     changes = {name: value for name, value in changes.items() if name != "task"}
     trials = [Trial(GOOD, 0), Trial(alter(GOOD, changes), 0, "typo", task=task)]
