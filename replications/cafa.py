@@ -330,7 +330,7 @@ report.table("table-extra-largest", pd.DataFrame(rows, columns=columns), "The cl
 # %%
 paid = ran[ran.profile == p.profile].groupby(["metric", "algorithm"], observed=True).value.sum() / len(p.seeds)
 paid = pd.DataFrame({what: paid[what] for what in ("down", "up", "bytes")}).reset_index(names="method")
-report.table("table-extra-cost", paid, f"Models and bytes sent in {n} rounds")
+report.table("table-extra-cost", paid, f"Models and bytes sent in {p.rounds} rounds")
 report.close()
 
 # %% [markdown]

@@ -270,8 +270,9 @@ report.summary("table-extra-clusters", behaviour, "What DCFL's clusters do, by d
 
 # %%
 few, short = p.seeds[: p.side_seeds], min(p.rounds, p.extra_rounds)
-looks = [trial("DCFL", s, few_clients | {"events": {}, "rounds": t}) for s in few for t in (0, short)]
-seen = report.sweep([Trial(look.settings, look.seed, task="pairs") for look in looks])
+looks = [trial("DCFL", s, few_clients | {"events": {}}) for s in few]
+asked = [(look.settings | {"rounds": t}, look.seed) for look in looks for t in (0, short)]
+seen = report.sweep([Trial(how, s, task="pairs") for how, s in asked])
 ranks = seen.groupby(["round", "metric", "seed"], observed=True)[["value", "angle", "labels"]].corr("spearman")
 ranks = ranks["value"].unstack()[["angle", "labels"]].groupby(["round", "metric"], observed=True).mean()
 report.table("table-extra-distances", ranks.reset_index(), f"Rank correlations: means over {len(few)} seed(s)")
