@@ -5,14 +5,13 @@ secret.
 """
 
 import math
-import warnings
 from dataclasses import KW_ONLY, dataclass
-from functools import cache
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import unfold
 
+from fedclust.accounting import Mechanism, epsilon_of, noise_for, spent  # noqa: F401
 from fedclust.algorithms.base import Trainer
 from fedclust.checks import number, require, whole
 from fedclust.federation import Federation
@@ -101,13 +100,14 @@ class DPSGD(LocalSGD):
             if layer.bias is not None:
                 layer.bias.grad = bias
 
-    def spent(self, participations: Tensor, fed: Federation) -> Tensor:
-        """The epsilon that each client's calls cost it at `delta`, (N,) -> (N,)."""
-        costs = []
-        for times, n in zip(participations.tolist(), fed.sizes.tolist(), strict=True):
-            rate, steps = self.schedule(n)
-            costs.append(epsilon_of(self.multiplier(n), rate, steps * int(times), self.delta))
-        return torch.tensor(costs)
+    def mechanisms(self, n: int, calls: int) -> dict[str, Mechanism]:
+        """What these calls are to a client with n samples."""
+        rate, steps = self.schedule(n)
+        return {"epsilon": (self.multiplier(n), rate, steps * calls)}
+
+    def spent(self, calls: Tensor, fed: Federation) -> dict[str, Tensor]:
+        """The epsilon that each client's calls cost it at `delta`, (N,)."""
+        return spent([(self, calls)], fed)
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,12 @@ class UpdateNoise:
 
     sigma = c * 2 clip / (m * epsilon) with c = sqrt(2 ln(1.25/delta)) and the client's number of
     samples m, `epsilon` for each round. The whole row is clipped and noised, batch norm statistics
-    too: all of it is sent. epsilon = inf clips without noise. The analysis behind sigma holds for
-    epsilon <= 1 and takes the update for a mean over samples; `spent` gives what an accountant
-    makes of the same noise.
+    too: all of it is sent. epsilon = inf clips without noise.
+
+    The analysis behind sigma holds for epsilon <= 1, and it takes the update for a mean over
+    samples, of sensitivity 2 clip / m. But one sample can move a clipped update by 2 clip. The
+    metric `epsilon` is an accountant's for this true sensitivity, `epsilon_if_mean_over_samples`
+    that for the assumed one: 11.15 in one round where the formula says 10.
     """
 
     train: Trainer
@@ -135,7 +138,7 @@ class UpdateNoise:
 
     @property
     def multiplier(self) -> float:
-        """The noise in units of the update's sensitivity 2 clip / m."""
+        """The noise in units of the assumed sensitivity 2 clip / m."""
         return math.sqrt(2 * math.log(1.25 / self.delta)) / self.epsilon
 
     def __call__(
@@ -151,10 +154,15 @@ class UpdateNoise:
                 row += scale * noise.to(row)
         return theta + update
 
-    def spent(self, participations: Tensor, fed: Federation) -> Tensor:
-        """The composed epsilon of each client's rounds at `delta`, (N,) -> (N,)."""
-        rounds = participations.int().tolist()
-        return torch.tensor([epsilon_of(self.multiplier, 1.0, n, self.delta) for n in rounds])
+    def mechanisms(self, n: int, calls: int) -> dict[str, Mechanism]:
+        return {
+            "epsilon": (self.multiplier / n, 1.0, calls),
+            "epsilon_if_mean_over_samples": (self.multiplier, 1.0, calls),
+        }
+
+    def spent(self, calls: Tensor, fed: Federation) -> dict[str, Tensor]:
+        """The composed epsilons of each client's rounds at `delta`, (N,) each."""
+        return spent([(self, calls)], fed)
 
 
 def check(epsilon: float | None, delta: float, clip: float) -> None:
@@ -176,43 +184,3 @@ def squared_norms(layer: nn.Module, a: Tensor, dz: Tensor) -> Tensor:
     else:
         square, bias = dz.square().sum(1) * a.square().sum(1), dz
     return square + bias.square().sum(1) if layer.bias is not None else square
-
-
-@cache
-def noise_for(epsilon: float, delta: float, rate: float, steps: int) -> float:
-    """The noise multiplier that spends epsilon in this number of steps.
-
-    >>> round(noise_for(epsilon=10.0, delta=1e-5, rate=0.1, steps=100), 1)
-    0.9
-    >>> noise_for(float("inf"), 1e-5, 0.1, 100)
-    0.0
-    """
-    if math.isinf(epsilon):
-        return 0.0
-    from opacus.accountants.utils import get_noise_multiplier
-
-    require(  # a search for what does not exist takes a minute
-        epsilon >= 1 or epsilon_of(1e3, rate, steps, delta) < epsilon,
-        f"epsilon={epsilon:g}: no noise is enough for {steps} steps at delta={delta:g}, "
-        "give a larger epsilon or delta",
-    )
-    goal = {"target_epsilon": epsilon, "target_delta": delta, "sample_rate": rate, "steps": steps}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about orders at the end of its range, while it searches
-        return get_noise_multiplier(**goal, accountant="rdp")
-
-
-@cache
-def epsilon_of(multiplier: float, rate: float, steps: int, delta: float) -> float:
-    """What these steps of the sampled Gaussian mechanism spend, by Opacus' RDP accountant."""
-    if steps == 0:
-        return 0.0
-    if multiplier < 1e-9:
-        return math.inf
-    from opacus.accountants import RDPAccountant
-
-    accountant = RDPAccountant()
-    accountant.history = [(multiplier, rate, steps)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return float(accountant.get_epsilon(delta))

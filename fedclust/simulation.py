@@ -60,6 +60,8 @@ def run(
         "numbers": model.size,
         "version": fedclust.__version__,
     }
+    if algorithm.reveals and hasattr(algorithm.train, "spent"):
+        about["not_in_epsilon"] = list(algorithm.reveals)
     saved = Checkpoint(Path(checkpoint), about) if checkpoint is not None else None
     if saved and (found := saved.restore()):
         state, record, done = found
@@ -97,10 +99,8 @@ def run(
             progress(t + 1, rounds)
         if saved and saved.due():
             saved.save(state, record, t + 1)
-    spent = getattr(algorithm.train, "spent", None)
-    if callable(spent):  # privacy: what each client's trainings cost it in the end
-        epsilon = spent(record.total("trained", fed), fed)
-        record.note(rounds - 1, {"epsilon": epsilon}, fed, state.labels)
+    spent = algorithm.spent(record.total("trained", fed), fed, about["clients"])
+    record.note(rounds - 1, spent, fed, state.labels)
     return record.frame()
 
 

@@ -11,9 +11,13 @@ from opacus.optimizers import DPOptimizer
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from fedclust import algorithms
+from fedclust.algorithms import OCFL, FedAvg, FedProx
+from fedclust.experiments import build
 from fedclust.federation import Federation
 from fedclust.models import ChannelsLast, Model, cnn, mlp, vgg19
 from fedclust.privacy import DPSGD, UpdateNoise
+from fedclust.simulation import run
 from fedclust.training import LocalSGD
 
 MLP = mlp((1, 6, 6), 3, (7, 5))
@@ -123,7 +127,7 @@ def test_the_budget_is_spent_by_the_last_participation():
     fed = clients((60, 40, 40), (1, 1, 1))
     trainer = DPSGD(MLP, lr=1, batch=10, epochs=2, epsilon=8.0, participations=5)
     assert trainer.multiplier(40) > trainer.multiplier(60)  # fewer samples, more noise
-    spent = trainer.spent(torch.tensor([5.0, 5, 2]), fed)
+    spent = trainer.spent(torch.tensor([5.0, 5, 2]), fed)["epsilon"]
     assert 7.9 < spent[0] <= 8
     assert 7.9 < spent[1] <= 8
     assert 0 < spent[2] < 6
@@ -131,15 +135,16 @@ def test_the_budget_is_spent_by_the_last_participation():
     for _ in range(2 * 4 * 2):  # two calls of two epochs of four steps
         accountant.step(noise_multiplier=trainer.multiplier(40), sample_rate=0.25)
     assert spent[2] == pytest.approx(accountant.get_epsilon(1e-5))
-    assert trainer.spent(torch.tensor([0, 0, 9]), fed)[:2].tolist() == [0, 0]
+    assert trainer.spent(torch.tensor([0, 0, 9]), fed)["epsilon"][:2].tolist() == [0, 0]
 
 
 def test_without_noise_nothing_is_promised():
     fed = clients((6,), (1, 1, 1))
     for trainer in (DPSGD(MLP, lr=1, epsilon=math.inf), DPSGD(MLP, lr=1, noise_multiplier=0.0)):
         assert trainer.multiplier(6) == 0
-        assert trainer.spent(torch.tensor([1]), fed).tolist() == [math.inf]
-    assert UpdateNoise(LocalSGD(MLP, lr=1)).spent(torch.tensor([1]), fed).tolist() == [math.inf]
+        assert trainer.spent(torch.tensor([1]), fed)["epsilon"].tolist() == [math.inf]
+    spent = UpdateNoise(LocalSGD(MLP, lr=1)).spent(torch.tensor([1]), fed)
+    assert {float(epsilon) for epsilon in spent.values()} == {math.inf}
 
 
 # ---- clipped and noised updates
@@ -178,12 +183,89 @@ def test_noise_of_updates_by_hand():
 
 
 def test_rounds_of_noised_updates_compose():
+    """`epsilon` is that of the sensitivity 2C; the formula's 2C/m, for m = 20 samples, has a name."""
     fed = clients((20, 20), (1, 1, 1))
     spent = UpdateNoise(Shift(torch.zeros(1)), epsilon=10.0).spent(torch.tensor([1, 60]), fed)
+    assert set(spent) == {"epsilon", "epsilon_if_mean_over_samples"}
+    for metric, multiplier in zip(spent, (4.84481 / 10 / 20, 4.84481 / 10), strict=True):
+        accountant = RDPAccountant()
+        accountant.history = [(multiplier, 1.0, 60)]
+        assert spent[metric][1] == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-4)
+        assert spent[metric][0] < spent[metric][1]
+    assert spent["epsilon_if_mean_over_samples"][0] == pytest.approx(11.15, abs=0.005)
+    assert spent["epsilon"][0] > 600
+
+
+# ---- what epsilon covers in a method
+
+
+def private(**settings):
+    return DPSGD(MLP, lr=0.1, batch=2, noise_multiplier=1.0, **settings)
+
+
+def test_fedprox_passes_its_term_through_the_noise():
+    fed, theta = clients((4, 6), (1, 6, 6)), MLP.init(0)
+    inner = LocalSGD(MLP, lr=0.1, batch=2)
+    noise = UpdateNoise(inner, epsilon=1.0)
+    ours = run(FedProx(noise, mu=2.0), fed, MLP, rounds=2, seed=0)
+    same = run(FedAvg(replace(noise, train=replace(inner, prox=2.0))), fed, MLP, rounds=2, seed=0)
+    for metric in ("loss", "epsilon"):
+        assert ours[ours.metric == metric].value.equals(same[same.metric == metric].value)
+    assert theta.shape == (MLP.size,)
+    with pytest.raises(ValueError, match=r"train=.*: FedProx needs a trainer with a field prox"):
+        FedProx(Shift(theta))
+
+
+def test_ocfl_trains_alone_as_privately_as_in_its_rounds():
+    plain = LocalSGD(MLP, lr=0.1, batch=2)
+    for train, pretrain in ((private(), plain), (plain, private())):
+        with pytest.raises(ValueError, match="pretrain: .* both be private or neither"):
+            OCFL(train, pretrain=pretrain)
+    fed, rounds = clients((4, 4, 4), (1, 6, 6)), 3
+    method = OCFL(private(), fraction=1.0, pretrain=private(epochs=5))
+    record = run(method, fed, MLP, rounds=rounds, seed=0)
     accountant = RDPAccountant()
-    accountant.history = [(4.84481 / 10, 1.0, 60)]
-    assert spent[1] == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-4)
-    assert spent[0] < spent[1]
+    accountant.history = [(1.0, 0.5, 10), (1.0, 0.5, 2 * rounds)]
+    expected = accountant.get_epsilon(1e-5)
+    assert record[record.metric == "epsilon"].value.tolist() == pytest.approx([expected] * 3)
+
+
+def test_the_pretraining_of_a_trial_takes_the_privacy_of_its_rounds():
+    settings = {
+        "train": {"lr": 0.1, "privacy": {"kind": "DPSGD", "noise_multiplier": 1.0}},
+        "method": {"kind": "OCFL", "pretrain": {"lr": 0.2, "epochs": 3}},
+    }
+    method = build.method(settings, MLP)
+    assert isinstance(method.pretrain, DPSGD) and method.pretrain.noise_multiplier == 1.0
+    assert (method.pretrain.lr, method.pretrain.epochs, method.train.lr) == (0.2, 3, 0.1)
+    settings["train"]["privacy"] = {"kind": "UpdateNoise", "epsilon": 2.0}
+    method = build.method(settings, MLP)
+    assert isinstance(method.pretrain, UpdateNoise) and method.pretrain.train.epochs == 3
+
+
+REVEALED = {
+    "CBCC": ["class frequencies"],
+    "ABFA": ["accuracies on validation samples"],
+    "CAFA": ["class frequencies", "accuracies on validation samples"],
+    "FedAC": ["losses"],
+    "FedAvg": None,
+    "DCFL": None,
+}
+
+
+@pytest.mark.parametrize("name", REVEALED)
+def test_a_record_says_what_epsilon_does_not_cover(name):
+    fed = clients((4, 4), (1, 6, 6))
+    fed = replace(fed, x_val=fed.x_test, y_val=fed.y_test, mask_val=fed.mask_test)
+    method, without = (
+        getattr(algorithms, name)(train, fraction=1.0)
+        for train in (private(), LocalSGD(MLP, lr=0.1))
+    )
+    record = run(method, fed, MLP, rounds=1, seed=0)
+    assert record.attrs.get("not_in_epsilon") == REVEALED[name]
+    assert "not_in_epsilon" not in run(without, fed, MLP, rounds=1, seed=0).attrs
+    if REVEALED[name]:
+        assert "No epsilon covers" in type(method).__doc__
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,8 @@ class Method:
 
     train: Trainer
 
+    # What leaves a client besides models: no trainer's epsilon covers it.
+    reveals: ClassVar[tuple[str, ...]] = ()
     # The method as which it trains until it first divides the clients; subclasses say it again.
     begins_as: ClassVar[str] = ""
 
@@ -51,6 +53,14 @@ class Method:
 
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
         raise NotImplementedError
+
+    def spent(self, calls: Tensor, fed: Federation, first: int) -> dict[str, Tensor]:
+        """What each client's trainings cost its privacy, (N,) each; nothing for plain training.
+
+        `first` clients were there before round 0.
+        """
+        spent = getattr(self.train, "spent", None)
+        return spent(calls, fed) if callable(spent) else {}
 
     def trains_newcomers(self, state: State) -> bool:
         """Whether `admit` asks a newcomer for one local training. One cluster needs none."""

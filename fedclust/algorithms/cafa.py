@@ -18,6 +18,7 @@ Deviations:
 """
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -101,7 +102,12 @@ def accuracy_weights(accuracy: Tensor, sizes: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class CBCC(FedAvg):
-    """Zhang et al., Sec. III-A: a client weighs as much as its cluster of class mixes is large."""
+    """Zhang et al., Sec. III-A: a client weighs as much as its cluster of class mixes is large.
+
+    No epsilon covers the class frequencies, which leave the clients as they are.
+    """
+
+    reveals: ClassVar[tuple[str, ...]] = ("class frequencies",)
 
     fraction: float = 0.3
     weighted: bool = field(default=False, init=False)
@@ -128,7 +134,12 @@ class CBCC(FedAvg):
 
 @dataclass(frozen=True)
 class ABFA(FedAvg):
-    """Zhang et al., Sec. III-B: a client's weight is its model's accuracy on validation samples."""
+    """Zhang et al., Sec. III-B: a client's weight is its model's accuracy on validation samples.
+
+    No epsilon covers the accuracies, which are of the validation samples of other clients.
+    """
+
+    reveals: ClassVar[tuple[str, ...]] = ("accuracies on validation samples",)
 
     fraction: float = 0.3
     weighted: bool = field(default=False, init=False)
@@ -148,7 +159,12 @@ class ABFA(FedAvg):
 
 @dataclass(frozen=True)
 class CAFA(CBCC, ABFA):
-    """Zhang et al., Algorithm 1: the product of the weights of CBCC and ABFA."""
+    """Zhang et al., Algorithm 1: the product of the weights of CBCC and ABFA.
+
+    No epsilon covers what both of them reveal.
+    """
+
+    reveals = CBCC.reveals + ABFA.reveals
 
     def weigh(self, state: State, theta: Tensor, fed: Federation, chosen: Tensor) -> Tensor:
         clusters = CBCC.weigh(self, state, theta, fed, chosen)

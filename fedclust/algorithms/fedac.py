@@ -39,8 +39,10 @@ class FedAC(FedAvg):
     """Hsu et al. 2023, Algorithm 2: divide a cluster if |dloss| < alpha and a cosine < beta.
 
     The cosine is that of a client's update and the mean update (`reading="aggregate"`), or of two
-    clients' updates ("pairwise").
+    clients' updates ("pairwise"). No epsilon covers the losses, which clients report as they are.
     """
+
+    reveals = ("losses",)
 
     begins_as: ClassVar[str] = "FedAvg"
 

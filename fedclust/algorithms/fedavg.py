@@ -1,13 +1,13 @@
 """FedAvg (McMahan et al., AISTATS 2017), FedProx (Li et al., MLSys 2020), and no federation."""
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from fedclust.algorithms.base import Info, Method, State, cost, mean_by, sample
-from fedclust.checks import number
+from fedclust.checks import number, require, shown
 from fedclust.federation import Federation
 
 
@@ -56,11 +56,21 @@ class FedProx(Method):
 
     def __post_init__(self) -> None:
         number("[0, inf)", mu=self.mu)
+        proximal(self.train, self.mu)  # refuses a trainer that has no such term
         number("(0, 1]", fraction=self.fraction)
 
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
-        proximal = replace(self.train, prox=self.mu)  # type: ignore[type-var]
-        return FedAvg(proximal, self.fraction).step(state, fed, seed, t)
+        return FedAvg(proximal(self.train, self.mu), self.fraction).step(state, fed, seed, t)
+
+
+def proximal(train: Any, mu: float) -> Any:
+    """The trainer with the term of FedProx; a wrapper, e.g. UpdateNoise, passes it on."""
+    names = {field.name for field in fields(train)} if is_dataclass(train) else set()
+    if "prox" in names:
+        return replace(train, prox=mu)
+    inner = "train" in names
+    require(inner, f"train={shown(train)}: FedProx needs a trainer with a field prox, as LocalSGD")
+    return replace(train, train=proximal(train.train, mu))
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,10 @@ from sklearn.base import ClusterMixin, clone
 from sklearn.cluster import OPTICS, AgglomerativeClustering
 from torch import Tensor
 
+from fedclust.accounting import spent
 from fedclust.algorithms.base import Info, State, Trainer, cost, mean_by, sample_within
 from fedclust.algorithms.fedavg import FedAvg
-from fedclust.checks import one_of, whole
+from fedclust.checks import one_of, require, whole
 from fedclust.federation import Federation
 from fedclust.geometry import cosine
 from fedclust.rng import key
@@ -51,6 +52,18 @@ class OCFL(FedAvg):
         one_of(("updates", "parameters"), merge_on=self.merge_on)
         if self.merge is not None:
             whole("[1, inf)", merge=self.merge)
+        private = {hasattr(train, "spent") for train in (self.train, self.pretrain or self.train)}
+        require(
+            len(private) == 1,
+            "pretrain: it and the rounds' trainer must both be private or neither, because the "
+            "models of both leave the clients",
+        )
+
+    def spent(self, calls: Tensor, fed: Federation, first: int) -> dict[str, Tensor]:
+        if self.pretrain is None or not hasattr(self.train, "spent"):
+            return super().spent(calls, fed, first)
+        alone = (torch.arange(len(fed)) < first).to(calls)
+        return spent([(self.pretrain, alone), (self.train, calls - alone)], fed)
 
     def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
         order = fed.ids.argsort()  # OPTICS visits points in turn: by name, whatever their positions

@@ -78,7 +78,8 @@ def method(settings: Settings, model: Model) -> Method:
     if "estimator" in options:
         options["estimator"] = estimator(options["estimator"])
     if "pretrain" in options:
-        options["pretrain"] = LocalSGD(model, **options["pretrain"])
+        private = {"privacy": settings.get("train", {}).get("privacy")}  # its models leave, too
+        options["pretrain"] = trainer({"train": private | options["pretrain"]}, model)
     return kind(trainer(settings, model), **options)
 
 
