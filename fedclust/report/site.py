@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedclust.paths import root
-from fedclust.report import papers
+from fedclust.report import papers, plainly
 from fedclust.report.scoreboard import scoreboard, there, verdicts
 
 STYLE = """
@@ -105,8 +105,10 @@ def card(base: Path, out: Path, tier: str, key: str) -> str:
         return ""
     about = papers.load(key, base / "papers" / f"{key}.toml").about
     title, link = html.escape(about["title"]), f"{tier}/{key}.html"
-    back = '<footer><a href="../index.html">all papers</a></footer>'
-    (out / link).write_text(page(about["title"], converted(notebook) + back), encoding="utf-8")
+    back = '<a href="../index.html">all papers</a>'
+    plain = html.escape(plainly.sentence(base, tier, key))
+    body = f"{converted(notebook)}<footer><p>{plain}</p>{back}</footer>"
+    (out / link).write_text(page(about["title"], body), encoding="utf-8")
     part = f'<h3><a href="{link}">{title}</a></h3>'
     part += f"<p>{html.escape(about['claim'])}</p><div class=cards>"
     figures = (base / "figures" / tier / key).glob("fig*.png")
