@@ -1,7 +1,6 @@
 """How the compiled parts are compiled. What Numba has made it keeps beside the file until something
 in this folder changes."""
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,12 +18,8 @@ SUMS = frozenset({"reassoc", "contract", "nsz"})  # liberties with sums, none wi
 def compiled(function: Callable | None = None, fastmath: frozenset[str] = SUMS) -> Any:
     if function is None:
         return lambda function: compiled(function, fastmath)
-    keep = os.access(tuning.HERE, os.W_OK)
-    made: Any = numba.njit(
-        function, nogil=True, error_model="numpy", fastmath=set(fastmath), cache=keep
-    )
-    if keep:
-        tuning.keep_compiled(made, STAMP)
+    made: Any = numba.njit(function, nogil=True, error_model="numpy", fastmath=set(fastmath))
+    tuning.keep_compiled(made, STAMP)
     return made
 
 

@@ -5,11 +5,14 @@ Whatever is missing in another version of a library is left out, at the cost tha
 
 import ctypes
 import hashlib
+import os
+import pickle
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+DIGEST = hashlib.sha256().digest_size
 TRIM, MAP, MAPS = -1, -3, -4  # mallopt's M_TRIM_THRESHOLD, M_MMAP_THRESHOLD and M_MMAP_MAX
 
 
@@ -34,12 +37,54 @@ def stamp() -> str:
 
 
 def keep_compiled(made: Any, stamp: str) -> None:
-    """What Numba keeps of a function is good until something in this folder changes.
+    """Keep what Numba makes of a function beside its file, until something in this folder changes.
 
-    Without it Numba looks at the function's own file only, and goes on with old copies of what that
-    calls: wrong results after an edit. The other way is to keep nothing: 40 s for each process.
+    Numba's own way to keep it looks at the function's file only, and goes on with old copies of
+    what that calls: wrong results after an edit. It ends with a bare error at a damaged file, and
+    where it cannot write it does not read either. To keep nothing costs 40 s for each process.
     """
-    made._cache._cache_file._source_stamp = stamp
+    from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
+    from numba.core.caching import InTreeCacheLocator as Beside
+    from numba.core.caching import UserWideCacheLocator as AtHome
+
+    class BesideAsItIs(Beside):
+        def ensure_cache_path(self) -> None:
+            os.makedirs(self.get_cache_path(), exist_ok=True)  # need not be writable
+
+    class Place(CompileResultCacheImpl):
+        _locator_classes = [BesideAsItIs, AtHome]  # noqa: RUF012
+
+    class Files(IndexDataCacheFile):
+        """Files that begin with their hash. A damaged one counts as none, and is made again."""
+
+        def _load_index(self) -> dict:
+            try:
+                return super()._load_index()
+            except Exception:  # whatever unpickling makes of it
+                return {}
+
+        def _load_data(self, name: str) -> Any:
+            content = Path(self._data_path(name)).read_bytes()
+            if hashlib.sha256(content[DIGEST:]).digest() != content[:DIGEST]:
+                raise OSError(f"{name} is damaged")  # as if it were not there
+            return pickle.loads(content[DIGEST:])
+
+        def _save_data(self, name: str, data: Any) -> None:
+            content = self._dump(data)
+            with self._open_for_write(self._data_path(name)) as file:
+                file.write(hashlib.sha256(content).digest() + content)
+
+        def save(self, key: Any, data: Any) -> None:
+            with suppress(OSError):  # a full disk, or a checkout that nobody may change
+                super().save(key, data)
+
+    class Cache(FunctionCache):
+        _impl_class = Place
+
+    with suppress(RuntimeError):  # there is no place at all
+        made._cache = Cache(made.py_func)
+        there, name = made._cache._cache_path, made._cache._impl.filename_base
+        made._cache._cache_file = Files(there, name, stamp)
 
 
 def keep_freed_memory(large: bool = False) -> None:
