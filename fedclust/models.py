@@ -11,12 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from itertools import accumulate, pairwise
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fedclust import fast
+from fedclust.checks import number, one_of, require, shown, whole
 from fedclust.rng import stream
 
 Widths = tuple[int, ...]
@@ -155,7 +157,8 @@ def mlp(shape: Widths, classes: int, hidden: Widths = (200,)) -> Model:
     >>> model.size == 784 * 200 + 200 + 200 * 10 + 10
     True
     """
-    check_widths(hidden=hidden, classes=(classes,))
+    check_widths(shape=shape, hidden=hidden)
+    whole("[1, inf)", classes=classes)
     widths = (math.prod(shape), *hidden, classes)
     name = f"mlp{tuple(hidden)}"
     return Model(partial(build_mlp, widths), tuple(shape), classes, widths, name=name)
@@ -214,9 +217,11 @@ def cnn(
     >>> cnn((1, 28, 28), classes=10, channels=(10, 20), kernel=5, hidden=(50,)).size
     21840
     """
-    check_widths(channels=channels, kernel=(kernel,), hidden=hidden, classes=(classes,))
-    if pool not in ("each", "last"):
-        raise ValueError(f"pool={pool!r}: must be 'each' (convolution) or 'last' (once)")
+    check_widths(shape=shape, channels=channels, hidden=hidden)
+    require(len(shape) == 3, f"shape={shape}: must be (channels, height, width), e.g. (1, 28, 28)")
+    require(len(channels) > 0, "channels=(): must name at least one convolution, e.g. (32, 64)")
+    whole("[1, inf)", kernel=kernel, classes=classes)
+    one_of(("each", "last"), pool=pool)
     build = partial(build_cnn, tuple(shape), classes, tuple(channels), kernel, pool, tuple(hidden))
     name = f"cnn{tuple(channels)} k{kernel} pool {pool} {tuple(hidden)}"
     model = Model(build, tuple(shape), classes, name=name)
@@ -249,17 +254,23 @@ def build_vgg19(shape: Widths, classes: int, width: float) -> nn.Module:
 
 def vgg19(shape: Widths = (3, 32, 32), classes: int = 10, width: float = 1.0) -> Model:
     """VGG19 with batch norm, CAFA's head 512-512-512-classes; `width` scales every layer."""
-    if shape[0] != 3 or min(shape[1:]) < 32:
-        raise ValueError(
-            f"shape={shape}: VGG19 needs 3 colours and at least 32 x 32 pixels, e.g. (3, 32, 32)"
-        )
-    if round(64 * width) < 1:
-        raise ValueError(f"width={width}: leaves the first layer no channel, use at least 1/64")
+    check_widths(shape=shape)
+    whole("[1, inf)", classes=classes)
+    number("[0.015625, 4]", width=width)  # 1/64: one channel in the first layer
+    require(
+        len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= 32,
+        f"shape={shape}: VGG19 needs 3 colours and at least 32 x 32 pixels, e.g. (3, 32, 32)",
+    )
     build, name = partial(build_vgg19, tuple(shape), classes, width), f"vgg19 x{width:g}"
     return Model(build, tuple(shape), classes, name=name)
 
 
 def check_widths(**given: Widths) -> None:
+    """Every entry is a whole number of at least 1."""
     for name, widths in given.items():
-        if any(w < 1 for w in widths):
-            raise ValueError(f"{name}={tuple(widths)}: every entry must be at least 1")
+        require(isinstance(widths, (tuple, list)), f"{name}={shown(widths)}: must be a tuple")
+        for width in widths:
+            require(
+                isinstance(width, Integral) and not isinstance(width, bool) and width >= 1,
+                f"{name}={shown(widths)}: every entry must be a whole number of at least 1",
+            )

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
 from fedclust import fast
+from fedclust.checks import number, one_of, require, whole
 from fedclust.federation import Federation
 from fedclust.models import Model, values
 from fedclust.rng import key, stream
@@ -58,28 +59,20 @@ class LocalSGD:
     autocast: bool = False
 
     def __post_init__(self) -> None:
-        if not self.lr > 0:
-            raise ValueError(f"lr={self.lr}: must be positive, e.g. 0.1")
-        if not 0 < self.decay <= 1:
-            raise ValueError(
-                f"decay={self.decay}: must be above 0 and at most 1; 1 keeps the learning rate"
-            )
-        counts = dict.fromkeys(("epochs", "batch", "steps"), 1)
-        for name, least in {**counts, "momentum": 0, "weight_decay": 0, "prox": 0}.items():
-            if (given := getattr(self, name)) is not None and given < least:
-                raise ValueError(f"{name}={given}: must be at least {least}")
-        choices = {
-            "optimizer": ("sgd", "adam"),
-            "augment": (None, "crop_flip"),
-            "backend": ("auto", "stacked", "loop"),
-        }
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {allowed}")
-        if self.optimizer == "adam" and self.momentum:
-            raise ValueError(
-                f"momentum={self.momentum} with optimizer='adam': must be 0, Adam has its own"
-            )
+        number("(0, inf)", lr=self.lr)
+        number("(0, 1]", decay=self.decay)
+        number("[0, 1)", momentum=self.momentum)
+        number("[0, inf)", weight_decay=self.weight_decay, prox=self.prox)
+        whole("[1, inf)", epochs=self.epochs, batch=self.batch)
+        whole("[1, inf)", **({} if self.steps is None else {"steps": self.steps}))
+        one_of(("sgd", "adam"), optimizer=self.optimizer)
+        one_of((None, "crop_flip"), augment=self.augment)
+        one_of(("auto", "stacked", "loop"), backend=self.backend)
+        require(isinstance(self.autocast, bool), f"autocast={self.autocast!r}: True or False")
+        require(
+            not (self.optimizer == "adam" and self.momentum),
+            f"momentum={self.momentum} with optimizer='adam': must be 0, Adam has its own",
+        )
         if self.backend == "stacked" and (obstacle := fast.cannot_train(self)):
             raise ValueError(
                 f"backend='stacked' cannot train {obstacle}: use backend='auto' or 'loop'"

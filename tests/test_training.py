@@ -342,6 +342,10 @@ def test_nothing_else_changes(model):
     ("wrong", "named"),
     [
         ({"lr": 0}, "lr=0"), ({"lr": float("nan")}, "lr=nan"), ({"batch": 0}, "batch=0"), ({"epochs": 0}, "epochs=0"),
+        ({"lr": True}, "lr=True"), ({"lr": "0.1"}, "lr='0.1'"), ({"lr": float("inf")}, "lr=inf"),
+        ({"batch": 2.5}, "batch=2.5"), ({"epochs": True}, "epochs=True"), ({"momentum": 1}, "momentum=1"),
+        ({"prox": float("nan")}, "prox=nan"), ({"weight_decay": None}, "weight_decay=None"),
+        ({"autocast": 1}, "autocast=1"), ({"optimizer": ["sgd"]}, "optimizer=['sgd']"),
         ({"steps": 0}, "steps=0"), ({"momentum": -0.1}, "momentum=-0.1"), ({"prox": -1}, "prox=-1"),
         ({"decay": 1.5}, "decay=1.5"), ({"optimizer": "lion"}, "'lion'"), ({"backend": "fast"}, "'fast'"),
         ({"augment": "mixup"}, "'mixup'"), ({"optimizer": "adam", "momentum": 0.9}, "momentum=0.9"),
