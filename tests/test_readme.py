@@ -63,9 +63,16 @@ def test_python_examples_run(code, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("FEDCLUST_ROOT", str(tmp_path))
     done = subprocess.run([*RUFF, "-"], input=code, text=True, capture_output=True)
     assert done.returncode == 0, done.stdout
+    mine = next(block for block in PYTHON if block.startswith("# mine.py"))
+    (tmp_path / "mine.py").write_text(mine)
+    monkeypatch.chdir(tmp_path)
     namespace: dict = {}
     exec(code, namespace)
-    if "Median" in namespace:
+    if "wide" in namespace:
+        assert len(mine.splitlines()) + len(code.splitlines()) < 20
+    elif "own" in namespace:
+        assert re.search(r"FedAvg +1 +4 +0\.[3-9]", capsys.readouterr().out, re.M)
+    elif "Median" in namespace:
         data = fc.datasets.load("mnist")
         fed = fc.partition.iid(data, 4, seed=0)
         model = fc.models.mlp(data.shape, len(data.classes), hidden=(16,))

@@ -134,7 +134,9 @@ def execute(key: str, parameters: dict[str, Any], out: Path, say: Callable[[str]
         given.write_text(text(notebook), encoding="utf-8")
         progress.touch()
         label.touch()
+        here = [os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])]  # parts of one's own
         variables = {"FEDCLUST_PROGRESS": str(progress), "FEDCLUST_LABEL": str(label)}
+        variables["PYTHONPATH"] = os.pathsep.join(here)
         run = partial(papermill, given, made, parameters, variables)
         error = in_background(run, teller(progress, say))
         done = nbformat.read(made, as_version=4) if made.exists() else notebook

@@ -6,6 +6,7 @@ measures of a run (one value per seed) and a bound. Its verdict is the weakest o
 
 import ast
 import math
+import re
 import tomllib
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, also allowed
     "data": ({"names"}, {"stand_in", "note"}),
     "setting": (
         {"name", "value", "source"},
-        {"where", "note", "min", "max", "allowed", "parameter", "optional", *TIERS, "cpu"},
+        {"where", "note", "min", "max", "allowed", "own", "parameter", "optional", *TIERS, "cpu"},
     ),
     "reading": ({"name", "value", "source"}, {"where", "note"}),
     "table": ({"id", "caption", "columns", "rows"}, {"kind", "note", "extra"}),
@@ -223,7 +224,8 @@ def fits(setting: dict[str, Any], value: Any, where: str) -> Any:
     if type(value) is not kind or (kind is int and abs(value) > LARGEST):
         example = short(setting["value"])
         raise PaperError(f"{what}: must be of type {kind.__name__}, like {example}")
-    if "allowed" in setting and value not in setting["allowed"]:
+    own = setting.get("own") and re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", value)
+    if "allowed" in setting and value not in setting["allowed"] and not own:
         raise PaperError(f"{what}: allowed are {', '.join(map(short, setting['allowed'][:9]))}")
     if kind in (int, float):
         low, high = setting.get("min", -math.inf), setting.get("max", math.inf)

@@ -3,6 +3,7 @@
 import pytest
 
 from fedclust.experiments import Trial, sweep
+from fedclust.report import papers
 from tests.experiments.test_sweeps import SETTINGS, reasons, same
 
 MINE = """
@@ -98,3 +99,10 @@ def test_a_wrong_path_is_named_before_anything_is_trained(folder, changes, messa
         sweep([trial(**changes)], 1, "sequential", folder=folder / "cache")
     assert "\n" not in str(error.value) and len(str(error.value)) < 300
     assert not list(folder.glob("cache/*/*"))
+
+
+def test_a_papers_data_may_be_ones_own():
+    assert papers.start("dcfl", {"tier": "smoke", "data": "mine.letters"})[1].data == "mine.letters"
+    for wrong in ("mnst", "mine.", "a b.c", ".mine", "mine.letters()"):
+        with pytest.raises(papers.PaperError, match="allowed are"):
+            papers.start("dcfl", {"tier": "smoke", "data": wrong})
