@@ -86,11 +86,17 @@ report.figure("fig1", figures.plane(), seeds=[])
 # **How the quick tier shrinks the work.** Clients, participation and network stay. A client's 80 local steps become a
 # few, with the learning rate raised until they lead as far under an unchanging gradient (`build.stretched`), so
 # that a round moves the model as far as a round of the paper; batches are larger, so that updates do not disagree by
-# mere noise; only the first rounds are run; and fewer images are held out, with $\alpha$ scaled by their number. A
-# table near the end compares both conditions with those at whole size.
+# mere noise; only the first rounds are run; and fewer images are held out. $\alpha$ is scaled by their number and by
+# how much less the loss changes in a short round. A table near the end compares both conditions with those at whole size.
 
 # %%
 paper.settings_table(p.tier)
+
+# %% [markdown]
+# What $\alpha$ is at the quick tier was settled on FedAvg alone:
+
+# %%
+report.static("table-calibration")
 
 # %%
 cases = {"iid": (1, "IID"), "two": (2, "two clusters"), "three": (3, "three clusters"), "four": (4, "four clusters")}
@@ -99,7 +105,7 @@ drawn = {"color": True, "n": 40 * p.clients, "n_test": 10 * p.clients} if p.data
 source = {"name": p.data, "mean": [0.5] * 3, "std": [0.5] * 3, **drawn}
 images = build.dataset({"data": source})
 tests = round(p.holdout * len(images.y)) or len(images.y_test)
-scale = tests / 10_000 if p.loss == "sum" else 1.0  # alpha is for as many test images as there are
+scale = p.loss_scale * tests / 10_000 if p.loss == "sum" else 1.0  # alpha is for 10,000 test images
 whole = {"lr": p.lr, "epochs": p.epochs}
 full = p.epochs * int(np.ceil((1 - p.holdout) * len(images.y) / p.clients / paper.at("paper")["batch"]))  # steps
 pace = {"lr": build.stretched(p.lr, p.momentum, full, p.steps), "steps": p.steps} if p.steps else whole
