@@ -87,6 +87,12 @@ report.static("table1")
 # %%
 paper.settings_table(p.tier, p.device)
 
+# %% [markdown]
+# Tables 4 and 5 and fig. 6 show profile `code`, since the printed FedAvg belongs to its split:
+
+# %%
+report.static("table-calibration")
+
 # %%
 big, plain, sized = p.network == "vgg19", {"kind": "FedAvg", "weighted": False}, {"kind": "FedAvg"}
 data = {"name": p.data, "mean": [0.4914, 0.4822, 0.4465], "std": [0.2023, 0.1994, 0.2010], "first": [p.samples, p.tests], "shrink": 1 if big else p.shrink}
