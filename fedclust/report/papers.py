@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import pandas as pd
@@ -245,7 +245,7 @@ def some_seeds(value: Any, what: str) -> list[int]:
     raise PaperError(f"{what}: must be {allowed}")
 
 
-def integer(value: Any) -> bool:
+def integer(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 

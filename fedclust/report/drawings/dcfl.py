@@ -55,7 +55,7 @@ def arrows(ax: Axes, starts: np.ndarray, ends: np.ndarray, names: Sequence[str])
         letter(ax, name[1], b, unit(inward(out, along, flat)))
         if not flat:
             angle(ax, b, out, along, reach, (r"$\alpha$", r"$\beta$")[k])
-    ax.plot(*np.stack(ends).T, color=plots.GREY, ls=":", lw=1.2)
+    ax.plot(*ends.T, color=plots.GREY, ls=":", lw=1.2)
     ax.plot(*np.concatenate([starts, ends]).T, ls="", marker="o", ms=3, color="black")
     ax.margins(0.25)
     ax.set_aspect("equal", "datalim")
@@ -77,7 +77,7 @@ def inward(out: np.ndarray, along: np.ndarray, flat: bool) -> np.ndarray:
 
 def letter(ax: Axes, text: str, point: np.ndarray, direction: np.ndarray) -> None:
     how: Any = {"textcoords": "offset points", "ha": "center", "va": "center"}
-    ax.annotate(text, point, tuple(10 * direction), **how)
+    ax.annotate(text, (point[0], point[1]), tuple(10 * direction), **how)
 
 
 def angle(
