@@ -156,21 +156,24 @@ class Report:
         display(Image(data=png, format="png", width=width, alt=caption))
         display(Markdown(f"*{name}. {caption}*"))
 
-    def table(self, name: str, frame: pd.DataFrame, caption: str | None = None) -> None:
+    def table(
+        self, name: str, frame: pd.DataFrame, caption: str | None = None, source: str | None = None
+    ) -> None:
         """Keep a table as CSV and Markdown, and show it."""
         from IPython.display import Markdown, display
 
         caption = self.caption(name, self.paper.tables, "table-extra", caption)
         text = f"{tables.markdown(frame)}\n\n*{name}. {caption}*\n"
         self.files[f"{name}.csv"] = frame.to_csv(index=False).encode()
-        self.files[f"{name}.md"] = f"{text}\n{self.source()}\n".encode()
+        self.files[f"{name}.md"] = f"{text}\n{source or self.source()}\n".encode()
         self.made.add(name)
         display(Markdown(text))
 
     def static(self, name: str) -> None:
-        """A table without measurements, as it is printed."""
-        table = self.paper.tables[name]
-        self.table(name, pd.DataFrame(table["rows"], columns=["", *table["columns"]]))
+        """A table that stands in the paper's file: no run of this tier made it."""
+        table, file = self.paper.tables[name], f"papers/{self.paper.key}.toml"
+        frame = pd.DataFrame(table["rows"], columns=["", *table["columns"]])
+        self.table(name, frame, source=f"{self.paper.key} · {file}")
 
     def compare(self, name: str, samples: pd.DataFrame) -> None:
         """A table of the paper beside our numbers (see `tables.comparison`)."""

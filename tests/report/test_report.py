@@ -44,6 +44,12 @@ def whole(rep):
     rep.close()
 
 
+def test_a_static_table_names_its_file_not_a_run(rep):
+    rep.static("table1")
+    footer = rep.files["table1.md"].decode().splitlines()[-1]
+    assert footer.endswith(".toml") and "seed" not in footer and "tier" not in footer
+
+
 def test_everything_is_written(rep):
     whole(rep)
     made = {path.name for path in rep.folder.iterdir()}
