@@ -7,6 +7,7 @@ shows numbers.
 import hashlib
 import os
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -118,6 +119,16 @@ def plain(output: NotebookNode) -> NotebookNode:
     return output
 
 
+def tidy_scratch() -> None:
+    """Remove the temporary folders of processes that were killed."""
+    import psutil
+
+    for left in Path(tempfile.gettempdir()).glob("fedclust-*-*"):
+        owner = left.name.split("-")[1]
+        if owner.isdecimal() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
 def execute(key: str, parameters: dict[str, Any], out: Path, say: Callable[[str], None]) -> Path:
     """Run a notebook with these parameters into `out`/<key>.ipynb.
 
@@ -128,7 +139,9 @@ def execute(key: str, parameters: dict[str, Any], out: Path, say: Callable[[str]
     notebook = read(key)
     build = root() / "build"
     failed = build / "failed" / out.name / f"{key}.failed.ipynb"
-    with tempfile.TemporaryDirectory(prefix="fedclust-", ignore_cleanup_errors=True) as scratch:
+    tidy_scratch()
+    mine = f"fedclust-{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=mine, ignore_cleanup_errors=True) as scratch:
         names = ("given.ipynb", "made.ipynb", "progress", "label")
         given, made, progress, label = (Path(scratch) / name for name in names)
         given.write_text(text(notebook), encoding="utf-8")

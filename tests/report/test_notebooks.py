@@ -269,3 +269,15 @@ def test_an_unknown_key_names_those_there_are(small):
     small("1")
     with pytest.raises(FileNotFoundError, match=r"'n'.*m"):
         notebooks.read("n")
+
+
+def test_what_killed_runs_left_in_the_folder_for_temporary_files_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(notebooks.tempfile, "gettempdir", lambda: str(tmp_path))
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    names = [f"fedclust-{gone.pid}-x", f"fedclust-{os.getpid()}-x", "fedclust-other-x", "else"]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "given.ipynb").write_text("left")
+    notebooks.tidy_scratch()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
