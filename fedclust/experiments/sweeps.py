@@ -1,6 +1,5 @@
 """sweep(): many trials, each run once, on several processes; their records are kept."""
 
-import gc
 import multiprocessing
 import os
 import socket
@@ -18,18 +17,16 @@ from typing import Any
 import pandas as pd
 import torch
 from joblib import Parallel, delayed, parallel_config
-from joblib.externals.loky import get_reusable_executor, process_executor
+from joblib.externals.loky import get_reusable_executor
 
 from fedclust.experiments import build, tasks
 from fedclust.experiments.cache import Place, read_facts
 from fedclust.experiments.progress import Note, Progress
 from fedclust.experiments.together import families, in_turns
 from fedclust.experiments.trial import Trial, whole
-from fedclust.fast import keep_freed_memory
+from fedclust.fast import keep_freed_memory, keep_workers
 from fedclust.paths import root, short
 
-KEEP = 8 * 2**30  # bytes a worker may grow by before loky replaces it: it keeps its federation
-CALM = 100_000  # new objects before the garbage collector looks through them; imports make 300,000
 LOST = "its worker was killed by the system, also alone: was there enough memory for it?"
 BACKENDS = ("loky", "ray", "dask", "multiprocessing", "threading", "sequential")
 CLUSTERS = ("ray", "dask")  # their machines may have what this one has not
@@ -299,10 +296,9 @@ class Clock:
 
 def settle(parent: int | None = None) -> None:
     """Make this process a worker: one thread, and it ends with its parent."""
-    gc.set_threshold(CALM)
     torch.set_num_threads(1)
     keep_freed_memory(large=True)
-    process_executor._MAX_MEMORY_LEAK_SIZE = KEEP
+    keep_workers()
     if parent is None and multiprocessing.current_process().name != "MainProcess":
         parent = os.getppid()
     name = "watch of the parent"

@@ -4,7 +4,8 @@
     predicts, predict     a model's logits, as its module gives them
     chooses, choose       Joint's decisions, as `algorithms.joint` makes them
     noise, large_products for private training; for matrices that only PyTorch multiplies
-    keep_freed_memory     for processes that train
+    keep_freed_memory,    for processes that train
+    keep_workers
     files                 which of its files a training enters: they are part of a record's key
 
 The doors are an allow-list. They name the classes, fields and values that compiled code
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor
 
 from fedclust.fast.tuning import keep_freed_memory as keep_freed_memory
+from fedclust.fast.tuning import keep_workers as keep_workers
 
 if TYPE_CHECKING:
     from fedclust.algorithms.joint import Joint, Seen
@@ -148,7 +150,7 @@ def large_products(like: Tensor, products: int) -> AbstractContextManager[None]:
 
 def files(model: str, method: str = "") -> set[str]:
     """The modules of this folder that a run enters, by the names of its model and its method."""
-    found = {"fast", "fast.tuning"}
+    found = {"fast"}  # without tuning: it changes how long, never what
     if plain():
         return found | {"fast.quantiles"}
     if model not in ("mlp", "cnn"):
