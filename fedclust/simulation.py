@@ -78,7 +78,7 @@ def run(
         if t < done:  # a resumed run only needs the events
             continue
         try:
-            served, joining = admitted(algorithm, state, fed, seed)
+            served, joining = admitted(algorithm, state, fed, seed, t)
             new, info = algorithm.step(served, fed, seed, t)
             check_finite(new.models.sum(1, keepdim=True)[new.labels], fed.ids)
         except BaseException as error:
@@ -104,7 +104,9 @@ def run(
     return record.frame()
 
 
-def admitted(algorithm: Method, state: State, fed: Federation, seed: int) -> tuple[State, Info]:
+def admitted(
+    algorithm: Method, state: State, fed: Federation, seed: int, t: int
+) -> tuple[State, Info]:
     """The state once newcomers, if there are any, have joined; and what that cost."""
     known = len(state.labels)
     if known == len(fed):
@@ -117,4 +119,4 @@ def admitted(algorithm: Method, state: State, fed: Federation, seed: int) -> tup
         info = {
             "down": count, "up": count, "extra": count, "bytes": 2 * count * size, "trained": came,
         }  # fmt: skip
-    return algorithm.admit(state, fed, seed), info
+    return algorithm.admit(state, fed, seed, t), info

@@ -26,7 +26,7 @@ clients = None  # spread evenly over the client clusters
 rounds = None  # communication rounds
 fraction = None  # share of a cluster's clients that train in a round
 lr = None  # learning rate, for the printed number of local steps
-alpha = None  # the loss may change by less than this, for 10,000 test images
+alpha = None  # the loss may change by less than this, for 10,000 images
 loss = None  # what changes: the "sum" of the losses of test batches | "mean"
 beta = None  # some cosine must be below this
 reading = None  # of what: "aggregate" (a client's update and the mean) | "pairwise" (two clients' updates)
@@ -104,16 +104,19 @@ title = {case: name for case, (_, name) in cases.items()}
 drawn = {"color": True, "n": 40 * p.clients, "n_test": 10 * p.clients} if p.data == "glyphs" else {}
 source = {"name": p.data, "mean": [0.5] * 3, "std": [0.5] * 3, **drawn}
 images = build.dataset({"data": source})
-tests = round(p.holdout * len(images.y)) or len(images.y_test)
-scale = p.loss_scale * tests / 10_000 if p.loss == "sum" else 1.0  # alpha is for 10,000 test images
+trained = round((1 - p.holdout) * len(images.y))
+read = round(p.validation * trained) or round(p.holdout * len(images.y)) or len(images.y_test)  # by the gate
+scale = p.loss_scale * read / 10_000 if p.loss == "sum" else 1.0  # alpha is for 10,000 images
 whole = {"lr": p.lr, "epochs": p.epochs}
-full = p.epochs * int(np.ceil((1 - p.holdout) * len(images.y) / p.clients / paper.at("paper")["batch"]))  # steps
+mine = (1 - p.validation) * (1 - p.holdout) * len(images.y) / p.clients  # images of a client
+full = p.epochs * int(np.ceil(mine / paper.at("paper")["batch"]))  # steps
 pace = {"lr": build.stretched(p.lr, p.momentum, full, p.steps), "steps": p.steps} if p.steps else whole
 gates = {"alpha": p.alpha * scale, "beta": p.beta, "loss": p.loss, "reading": p.reading, "warmup": p.warmup}
 fedavg, fedac = ({"kind": kind, "fraction": p.fraction} for kind in ("FedAvg", "FedAC"))
 net = {"kind": "cnn", "channels": p.channels, "kernel": 5, "hidden": p.hidden}
 local = {"momentum": p.momentum, "batch": p.batch}
 groups = {"kind": "class_groups", "clients": p.clients, "holdout": p.holdout or None}
+groups |= {"validation": p.validation} if p.validation else {}
 methods = {"FedAvg": fedavg, "FedAC": fedac | gates, "FedACP": fedac | gates | {"kind": "FedACP"}}
 never = fedac | gates | {"alpha": 0.0}  # FedAvg, number for number, that writes down both conditions
 
@@ -265,7 +268,7 @@ Markdown(
 # ### When would the first split come?
 #
 # Left and middle: rounds until the first split for any pair of thresholds, read from the watched runs (median over
-# seeds; empty: not within these rounds). $\alpha$ on the printed scale, 10,000 test images. Right: ARI after real
+# seeds; empty: not within these rounds). $\alpha$ on the printed scale, 10,000 images. Right: ARI after real
 # runs with four clusters, shorter than those above. The frame is the paper's choice.
 
 # %%

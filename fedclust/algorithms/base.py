@@ -66,8 +66,8 @@ class Method:
         """Whether `admit` asks a newcomer for one local training. One cluster needs none."""
         return len(state.models) > 1
 
-    def admit(self, state: State, fed: Federation, seed: int) -> State:
-        """Place newcomers where the paper is silent.
+    def admit(self, state: State, fed: Federation, seed: int, t: int) -> State:
+        """Place the newcomers of round t where the paper is silent.
 
         They train once from the mean model and join the cluster whose model lies most in the
         direction of their update.
@@ -75,10 +75,14 @@ class Method:
         new = torch.arange(len(state.labels), len(fed))
         if not self.trains_newcomers(state):
             return state._replace(labels=torch.cat([state.labels, torch.zeros_like(new)]))
-        middle = state.models.mean(0)
-        theta = self.train(middle.expand(len(new), -1), fed, new, key(seed, "join"), 0)  # (n, P)
+        middle = self.middle(state)
+        theta = self.train(middle.expand(len(new), -1), fed, new, key(seed, "join"), t)  # (n, P)
         joined = self.nearest(middle, theta, state.models)
         return state._replace(labels=torch.cat([state.labels, joined]))
+
+    def middle(self, state: State) -> Tensor:
+        """The model (P,) that newcomers train from."""
+        return state.models.mean(0)
 
     def nearest(self, middle: Tensor, theta: Tensor, models: Tensor) -> Tensor:
         """The cluster (n,) of newcomers that went from the model `middle` (P,) to `theta`."""

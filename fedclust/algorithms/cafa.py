@@ -38,8 +38,10 @@ from fedclust.rng import key
 
 
 def class_frequencies(fed: Federation) -> Tensor:
-    """Share of each class in each client's training samples, (N, classes)."""
+    """Share of each class in all that a client may train or validate on, (N, classes)."""
     counts = (one_hot(fed.y, fed.classes) * fed.mask[..., None]).sum(1)  # (N, M, classes) -> ...
+    if fed.y_val is not None and fed.mask_val is not None:
+        counts += (one_hot(fed.y_val, fed.classes) * fed.mask_val[..., None]).sum(1)
     return counts.double() / counts.sum(1, keepdim=True).clamp_min(1)  # Eqs. 1, 2
 
 
@@ -121,8 +123,8 @@ class CBCC(FedAvg):
     def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
         return self.cluster(super().init(theta, fed, seed), fed, seed)
 
-    def admit(self, state: State, fed: Federation, seed: int) -> State:
-        return self.cluster(super().admit(state, fed, seed), fed, seed)
+    def admit(self, state: State, fed: Federation, seed: int, t: int) -> State:
+        return self.cluster(super().admit(state, fed, seed, t), fed, seed)
 
     def cluster(self, state: State, fed: Federation, seed: int) -> State:
         labels = cbcc(class_frequencies(fed), self.clusters, seed)  # Alg. 1 l.2-3

@@ -12,8 +12,8 @@ Deviations:
     halves, which needs the noise of the gradients, is left out as there.
 (2) The authors' code keeps each client's latest update; with a share of the clients per round it
     compares updates of other rounds and other models. Here the gates see this round's participants.
-    Clients that were absent when their cluster is divided train once more from its model, only to
-    be placed.
+    Clients that were absent when their cluster is divided train once more from its model. As in
+    that code each half continues from the mean of its own members, these included.
 (3) Newcomers join as in `Method.admit`; there is no parameter tree.
 """
 
@@ -24,7 +24,7 @@ import torch
 from sklearn.cluster import AgglomerativeClustering
 from torch import Tensor
 
-from fedclust.algorithms.base import Info, State, cost
+from fedclust.algorithms.base import Info, State, cost, mean_by
 from fedclust.algorithms.fedavg import FedAvg
 from fedclust.checks import number, whole
 from fedclust.federation import Federation
@@ -62,8 +62,13 @@ class CFL(FedAvg):
                 if len(absent):
                     late = self.train(received[: len(absent)], fed, absent, seed, t)
                     ends = torch.cat([ends, late])
-                side = bipartition(distance(received, ends, "cosine"))
-                new = divide(new, k, torch.cat([present, absent])[side == 1])
+                clients, side = (
+                    torch.cat([present, absent]),
+                    bipartition(distance(received, ends, "cosine")),
+                )
+                weights = self.weigh(state, ends, fed, clients)
+                halves = mean_by(ends, side, weights, ends[:2])  # (n, P) -> (2, P)
+                new = divide(new, k, clients[side == 1], halves)
                 trained = torch.cat([trained, absent])
         info = {
             "splits": len(new.models) - len(state.models),
@@ -79,9 +84,9 @@ def bipartition(distances: Tensor) -> Tensor:
     return torch.from_numpy(linkage.fit_predict(distances.double().numpy()))
 
 
-def divide(state: State, k: int, leaving: Tensor) -> State:
-    """The clients at these positions continue with a copy of the model of cluster k."""
+def divide(state: State, k: int, leaving: Tensor, halves: Tensor) -> State:
+    """Cluster k gets the first of two models (2, P), the clients at these positions the other."""
     return state._replace(
-        models=torch.cat([state.models, state.models[k : k + 1]]),
+        models=torch.cat([state.models.index_copy(0, torch.tensor([k]), halves[:1]), halves[1:]]),
         labels=state.labels.index_fill(0, leaving, len(state.models)),
     )

@@ -63,6 +63,7 @@ class DCFL(FedAvg):
 
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
         new, chosen, ends = self.average(state, fed, seed, t)  # Alg. 1 l.12-18
+        new = new._replace(memory={"global": new.models.mean(0)})  # Alg. 1 l.19  W_G
         cluster = state.labels[chosen]
         distances = distance(state.models, ends, self.distance, cluster)  # Alg. 1 l.20, Eq. 2
         index = dunn(distances, cluster)  # Alg. 1 l.21, Eq. 3
@@ -104,8 +105,12 @@ class DCFL(FedAvg):
     def trains_newcomers(self, state: State) -> bool:
         return True  # Alg. 1 l.7, also if there is only one cluster to join
 
+    def middle(self, state: State) -> Tensor:
+        """W_G (Alg. 1 l.6): the mean of the clusters that the last round was trained in."""
+        return state.memory.get("global", state.models.mean(0))
+
     def nearest(self, middle: Tensor, theta: Tensor, models: Tensor) -> Tensor:
-        """Eq. 6: compare newcomer and cluster models as updates from W_G (Alg. 1 l.6, l.19)."""
+        """Eq. 6: compare newcomer and cluster models as updates from W_G (Alg. 1 l.6)."""
         ends = torch.cat([models, theta])
         same = torch.zeros(len(ends), dtype=torch.long)
         distances = distance(middle[None], ends, self.distance, same)

@@ -8,15 +8,19 @@ Hsu et al.: Personalized Federated Learning Algorithm with Adaptive Clustering .
 
 Deviations:
 (1) The anchors have the smallest cosine: the listing prints the maximum, the text says farthest.
-(2) `loss="sum"`: the mean test loss of the cluster's clients times their number of batches of 32,
-    which is the sum over batches if all are full.
-(3) Clients that did not take part train once more from the same model, only to be placed.
-(4) Both children start from the parent's new model.
-(5) A cluster that samples one client cannot disagree.
-(6) FedACP is named in the paper, not defined.
-(7) Newcomers, which the paper does not treat, join as in `Method.admit`.
+(2) What is evaluated on which images is not printed: the loss of each cluster's model on its own
+    clients' validation samples, so that no gate sees what the method is scored on. Without a
+    validation half it is their test samples, with a warning.
+(3) `loss="sum"`: the clients' mean loss times their number of batches of 32, which is the sum over
+    batches if all are full.
+(4) Clients that did not take part train once more from the same model, only to be placed.
+(5) Both children start from the parent's new model.
+(6) A cluster that samples one client cannot disagree.
+(7) FedACP is named in the paper, not defined.
+(8) Newcomers, which the paper does not treat, join as in `Method.admit`.
 """
 
+import warnings
 from dataclasses import dataclass
 from math import ceil
 from typing import ClassVar
@@ -31,7 +35,7 @@ from fedclust.federation import Federation
 from fedclust.geometry import cosine, cosine_to
 from fedclust.metrics import evaluate
 
-BATCH = 32  # test images per batch whose losses are summed
+BATCH = 32  # images per batch whose losses are summed
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,10 @@ class FedAC(FedAvg):
         whole("[0, inf)", warmup=self.warmup)
 
     def scored(self, state: State, fed: Federation) -> State:
-        """Remember each client's test loss under its cluster's model, the next evaluate(w^t)."""
-        loss = evaluate(self.train.model, state.models, state.labels, fed)[1].nan_to_num()  # (N,)
-        return state._replace(memory={**state.memory, "loss": loss})
+        """Remember each client's loss under its cluster's model, the next evaluate(w^t)."""
+        half = gate_half(fed)
+        loss = evaluate(self.train.model, state.models, state.labels, fed, half)[1].nan_to_num()
+        return state._replace(memory={**state.memory, "loss": loss})  # (N,)
 
     def choose(self, state: State, fed: Federation, seed: int, t: int) -> Tensor:
         return sample_within(fed, self.fraction, state.labels, seed, t)  # l.3-4, of every cluster
@@ -77,12 +82,13 @@ class FedAC(FedAvg):
         new, chosen, theta = self.average(state, fed, seed, t)  # l.3-7
         new, trained, cluster = self.scored(new, fed), chosen, state.labels[chosen]
         change = new.memory["loss"] - state.memory["loss"]  # (N,)
+        count = fed.half(gate_half(fed))[2].sum(1)  # (N,)
         update, mean = theta - state.models[cluster], new.models - state.models  # (n, P), (K, P)
         dloss, angle = torch.full((2, len(fed)), torch.nan)
         for k in cluster.unique().tolist():
             members, present = (state.labels == k).nonzero()[:, 0], chosen[cluster == k]  # C, S^t
             own = update[cluster == k]
-            gap = self.gap(change[members], fed.mask_test[members].sum(1))  # l.8
+            gap = self.gap(change[members], count[members])  # l.8
             other = mean[[k]] if self.reading == "aggregate" else own
             closest = float(cosine_to(own, other).min())  # l.9
             dloss[members], angle[members] = gap, closest
@@ -99,7 +105,7 @@ class FedAC(FedAvg):
         return new, cost(new, trained, extra=len(trained) - len(chosen)) | info  # l.12
 
     def gap(self, change: Tensor, count: Tensor) -> float:
-        """|change of a cluster's loss| from its clients' changes and numbers of test images."""
+        """|change of a cluster's loss| from its clients' changes and numbers of images."""
         batches = ceil(count.sum() / BATCH) if self.loss == "sum" else 1
         return float((change * count).sum().abs() / count.sum().clamp_min(1)) * batches
 
@@ -129,6 +135,18 @@ class FedAC(FedAvg):
         return state._replace(models=models, labels=labels)
 
 
+def gate_half(fed: Federation) -> str:
+    """The half whose loss the gate reads."""
+    if fed.mask_val is not None:
+        return "val"
+    warnings.warn(
+        "FedAC's gate reads the test half that it is scored on: ask the partitioner for a "
+        "validation half (validation=0.1)",
+        stacklevel=2,
+    )
+    return "test"
+
+
 @dataclass(frozen=True)
 class FedACP(FedAC):
     """FedAC, partial (named, not defined, by Hsu et al. 2023): a division asks only participants.
@@ -149,11 +167,11 @@ class FedACP(FedAC):
         none = {"parent": seen[:0], "origin": theta[None][:0], "directions": directions}
         return state._replace(memory={**none, "seen": seen})
 
-    def admit(self, state: State, fed: Federation, seed: int) -> State:
+    def admit(self, state: State, fed: Federation, seed: int, t: int) -> State:
         seen, divisions = state.memory["seen"], len(state.memory["parent"])
         newcomers = seen.new_full((len(fed) - len(seen),), divisions)  # they choose among all
         memory = {**state.memory, "seen": torch.cat([seen, newcomers])}
-        return super().admit(state._replace(memory=memory), fed, seed)
+        return super().admit(state._replace(memory=memory), fed, seed, t)
 
     def missed(self, state: State, clients: Tensor) -> tuple[Tensor, Tensor]:
         """Whether each client missed a division of its cluster, and the first such division."""

@@ -88,7 +88,7 @@ class LocalOnly(Method):
     def trains_newcomers(self, state: State) -> bool:
         return False
 
-    def admit(self, state: State, fed: Federation, seed: int) -> State:
+    def admit(self, state: State, fed: Federation, seed: int, t: int) -> State:
         first = self.train.model.init(seed).to(state.models)
         newcomers = first.repeat(len(fed) - len(state.labels), 1)
         return State(torch.cat([state.models, newcomers]), torch.arange(len(fed)))

@@ -18,8 +18,10 @@ from fedclust.algorithms.cafa import (
     iid,
     shared_accuracy,
 )
+from fedclust.datasets import load
 from fedclust.federation import Federation
 from fedclust.models import Model
+from fedclust.partition import iid_mix
 from fedclust.rng import stream
 from fedclust.simulation import run
 from tests.algorithms.toy import (
@@ -87,7 +89,8 @@ def test_one_round_by_hand():
     # The model is logits = (w0 x + b0, w1 x + b1). It starts at 0; client 0 returns (1, -1, 0, 0): class 0 where x > 0,
     # client 1 (-1, 1, 0, 0): class 1 where x > 0, client 2 (0, 0, 1, 0): always class 0.
     steps = torch.tensor([[1.0, -1, 0, 0], [-1, 1, 0, 0], [0, 0, 1, 0]], dtype=torch.float64)
-    # Frequencies: clients 0 and 1 (1/2, 1/2), client 2 (1, 0): two clusters of 2 and 1: Eq. 8 weights 2/3, 2/3, 1/3.
+    # Frequencies, validation included: client 0 (3/4, 1/4), client 1 (1/3, 2/3), client 2 (1, 0): two clusters,
+    # {0, 2} and {1}: Eq. 8 weights 2/3, 1/3, 2/3.
     # Validation: client 0: x = 1, 2 of class 0; client 1: x = 1 of class 1; client 2: x = -1 of class 0. 4 samples:
     #   model 0 is right on 2, 0, 0 -> A = 2/4; model 1 on 0, 1, 1 -> 2/4; model 2 on 2, 0, 1 -> 3/4; sum 7/4
     val = [([1.0, 2.0], [0, 0]), ([1.0], [1]), ([-1.0], [0])]
@@ -95,9 +98,9 @@ def test_one_round_by_hand():
     train, theta = Add(steps), torch.zeros(4, dtype=torch.float64)
     assert shared_accuracy(train.model, steps, fed).tolist() == [[1, 0, 0], [0, 1, 1], [1, 0, 1]]
     expected = {
-        CBCC: torch.tensor([2, 2, 1]) / 5,
+        CBCC: torch.tensor([2, 1, 2]) / 5,
         ABFA: torch.tensor([2, 2, 3]) / 7,
-        CAFA: torch.tensor([2 * 2, 2 * 2, 1 * 3]) / 11,  # Eq. 11
+        CAFA: torch.tensor([2 * 2, 1 * 2, 2 * 3]) / 12,  # Eq. 11
     }
     for method, weights in expected.items():
         algorithm = method(train, fraction=1.0, **({} if method is ABFA else {"clusters": 2}))
@@ -222,7 +225,7 @@ def test_newcomers_are_clustered():
     algorithm = CBCC(Add(torch.zeros(4, 4)), 1.0)
     state = algorithm.init(torch.zeros(4), fed.take([0, 1, 2]), 0)
     assert len(state.memory["cluster"]) == 3
-    state = algorithm.admit(state, fed, 0)
+    state = algorithm.admit(state, fed, 0, 0)
     a, b, c, d = state.memory["cluster"].tolist()
     assert a == b != c == d and state.labels.tolist() == [0] * 4
 
@@ -232,3 +235,9 @@ def test_a_client_with_one_sample():
     algorithm = CBCC(Add(torch.ones(2, 4)), 1.0, clusters=2)
     state, _ = algorithm.step(algorithm.init(torch.zeros(4), fed, 0), fed, 0, 0)
     assert all(math.isclose(v, 1.0, rel_tol=1e-6) for v in state.models[0].tolist())
+
+
+def test_frequencies_count_the_validation_samples_as_well():
+    data = load("glyphs", n=300, n_test=50)
+    kept, whole = (iid_mix(data, 2, 6, validation=share, seed=3) for share in (0.4, 0.0))
+    torch.testing.assert_close(class_frequencies(kept), class_frequencies(whole))

@@ -28,7 +28,7 @@ def one_step(method, fed, state=None, t=0):
 def test_a_split_by_hand():
     state, info = one_step(CFL(Add(OPPOSED), warmup=0), toy_federation(4))
     assert clusters(state.labels) == {frozenset({0, 1}), frozenset({2, 3})}
-    assert state.models.tolist() == [[0.0, 0.0], [0.0, 0.0]]  # both go on from the parent's new model
+    assert state.models.tolist() == [[-2.0, -0.5], [2.0, 0.5]]  # each half's mean, not the parent's
     assert info["splits"] == 1 and info["mean_norm"] == 0 and info["max_norm"] == pytest.approx(math.sqrt(5))
     state, info = one_step(CFL(Add(OPPOSED), warmup=0), toy_federation(4), state)
     assert info["splits"] == 0  # pairs stay together; |(2, 0.5)| = 2.06 is no standstill either
@@ -83,8 +83,8 @@ def test_a_second_split_goes_by_clients_not_by_rows_of_the_cluster():
     state, _ = one_step(method, fed, state)
     assert clusters(state.labels) == {even, frozenset({1}), frozenset({3, 5})}
     state, info = one_step(method, fed, state)
-    # one round of all six, mean (0, -3.1 / 6), and two of the even ones, mean (3, 0)
-    torch.testing.assert_close(state.models[state.labels[0]], torch.tensor([6.0, -3.1 / 6]))
+    # three rounds of the even ones, mean (3, 0): the first is theirs alone as well
+    torch.testing.assert_close(state.models[state.labels[0]], torch.tensor([9.0, 0.0]))
     assert info["splits"] == 0
 
 
@@ -109,8 +109,10 @@ def test_no_stale_updates_under_partial_participation():
     new, info = one_step(method, fed, state, t=1)
     assert clusters(new.labels) == {frozenset({0, 2}), frozenset({1, 3})}
     assert (info["up"], info["down"], info["extra"]) == (4, 4, 2) and info["trained"].tolist() == [1, 1, 1, 1]
-    present = FedAvg(method.train, 0.5).step(state, fed, 0, 1)[0].models  # the late ones are not averaged
-    assert new.models.equal(present.repeat(2, 1))
+    ends = state.models + now  # of all four, each half's own members
+    for members in ([0, 2], [1, 3]):
+        mean = ends[members].mean(0)
+        torch.testing.assert_close(new.models[new.labels[members[0]]], mean)
 
 
 def test_eps1_0_is_fedavg_exactly():
@@ -128,7 +130,7 @@ def test_eps1_0_is_fedavg_exactly():
 
 def test_newcomers_join_where_their_update_points():
     state = State(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), torch.tensor([0, 0, 1]))
-    admitted = CFL(Add(OPPOSED)).admit(state, toy_federation(4), 0)
+    admitted = CFL(Add(OPPOSED)).admit(state, toy_federation(4), 0, 0)
     assert admitted.labels.tolist() == [0, 0, 1, 1]
 
 

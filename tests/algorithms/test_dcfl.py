@@ -212,16 +212,16 @@ def test_newcomers_by_equation_6_not_by_the_cosine():
     fed = toy_federation(4)
     state = State(torch.tensor([[10.0, 0.0], [-5.0, 2.0], [-5.0, -2.0]]), torch.tensor([0, 1, 2]))
     steps = torch.tensor([[0.0, 0.0]] * 3 + [[0.5, 0.6]])
-    admitted = DCFL(Add(steps)).admit(state, fed, 0)
+    admitted = DCFL(Add(steps)).admit(state, fed, 0, 0)
     assert admitted.labels.tolist() == [0, 1, 2, 1] and admitted.models.equal(state.models)
-    assert FedAvg(Add(steps)).admit(state, fed, 0).labels.tolist() == [0, 1, 2, 0]
-    assert DCFL(Add(steps), distance="cosine").admit(state, fed, 0).labels.tolist() == [0, 1, 2, 0]
+    assert FedAvg(Add(steps)).admit(state, fed, 0, 0).labels.tolist() == [0, 1, 2, 0]
+    assert DCFL(Add(steps), distance="cosine").admit(state, fed, 0, 0).labels.tolist() == [0, 1, 2, 0]
 
 
 def test_with_one_cluster_newcomers_train_and_join_it():
     state = State(torch.tensor([[1.0, 1.0]]), torch.tensor([0, 0]))
     method = DCFL(Add(OPPOSED))
-    assert method.admit(state, toy_federation(4), 0).labels.tolist() == [0, 0, 0, 0]
+    assert method.admit(state, toy_federation(4), 0, 0).labels.tolist() == [0, 0, 0, 0]
     assert method.trains_newcomers(state)
 
 
@@ -266,3 +266,30 @@ def test_the_preference_is_the_quantile_bit_for_bit(monkeypatch):
     for q in (0.0, 0.3, 0.5, 0.9, 1.0):
         DCFL(Add(OPPOSED), preference=q).cluster(random_distances(), 0)
         assert asked[-1] == float((-random_distances()).double().quantile(q))
+
+
+def test_newcomers_start_from_the_mean_of_the_clusters_before_they_are_drawn_anew():
+    """Alg. 1 l.19 is before l.23-25: the mean of the one old cluster weighs its six clients by their samples, that
+    of the two new ones does not."""
+    fed = toy_federation([1, 1, 1, 1, 1, 5])
+    method, state = DCFL(Add(SIX)), State(torch.zeros(1, 2), torch.zeros(6, dtype=torch.long))
+    new, info = method.step(state, fed, 0, 0)
+    assert info["reclustered"] and len(new.models) == 2
+    weights = torch.tensor([1.0, 1, 1, 1, 1, 5]) / 10
+    torch.testing.assert_close(method.middle(new), weights @ SIX)
+    assert not torch.allclose(method.middle(new), new.models.mean(0))
+    assert method.middle(state).equal(torch.zeros(2))  # before the first round
+
+
+def test_newcomers_train_with_the_rate_of_their_round():
+    fed = toy_federation(4)
+    seen = []
+
+    class Asked(Add):
+        def __call__(self, theta, fed, clients, seed, t):
+            seen.append(t)
+            return super().__call__(theta, fed, clients, seed, t)
+
+    state = State(torch.zeros(2, 2), torch.tensor([0, 0, 1]))
+    DCFL(Asked(OPPOSED)).admit(state, fed, 0, 7)
+    assert seen == [7]

@@ -32,7 +32,8 @@ def dark(sizes: list[int], tests: int = 2) -> Federation:
     def half(n: int) -> tuple[Tensor, Tensor]:
         return torch.zeros(n, 1, 1, 1), torch.zeros(n, dtype=torch.long)
 
-    halves = {"train": [half(n) for n in sizes], "test": [half(tests) for _ in sizes]}
+    halves = {name: [half(tests) for _ in sizes] for name in ("test", "val")}
+    halves["train"] = [half(n) for n in sizes]
     return Federation.stack(halves, group=torch.zeros(len(sizes), dtype=torch.long), classes=2).to(torch.float64)
 
 
@@ -186,6 +187,20 @@ def test_equal_updates_leave_no_empty_cluster():
         assert info["splits"] == 0 and state.labels.tolist() == [0, 0, 0] and len(state.models) == 1
 
 
+def test_the_gate_reads_the_validation_half_alone():
+    """The bias of class 1 grows: validation samples of class 0 lose log((1 + e) / 2), the test's gain."""
+    fed = dark([1] * 4)
+    algorithm = FedAC(steps(*[[0, 0, 0, 1]] * 4), fraction=1.0, loss="mean")
+    for name in ("y_test", "x_test", "mask_test"):  # nothing of the test half matters
+        fed = replace(fed, **{name: torch.ones_like(getattr(fed, name))})
+    _, info = algorithm.step(start(algorithm, fed), fed, 0, 0)
+    assert info["dloss"].tolist() == pytest.approx([log((1 + np.e) / 2)] * 4)
+    without = replace(fed, x_val=None, y_val=None, mask_val=None)
+    with pytest.warns(UserWarning, match="test half .* ask the partitioner for a validation half"):
+        _, info = algorithm.step(start(algorithm, without), without, 0, 0)
+    assert info["dloss"].tolist() == pytest.approx([log(2 / (1 + 1 / np.e))] * 4)
+
+
 def test_settings_are_checked():
     for wrong in ({"loss": "median"}, {"reading": "printed"}):
         with pytest.raises(ValueError, match="must be one of"):
@@ -203,8 +218,8 @@ def test_evaluation_uses_running_statistics_and_leaves_them():
     algorithm = FedAC(Add(torch.zeros(4, model.size), model=model), fraction=1.0)
     state, _ = algorithm.step(algorithm.init(theta, fed, 0), fed, 0, 0)
     assert state.models[0].equal(theta)
-    logits = (fed.x_test.flatten(2) @ theta[:64].view(4, 16).T + theta[64:68] - 0.3) / (4 + 1e-5) ** 0.5
-    by_hand = cross_entropy(logits.mT, fed.y_test, reduction="none").mean(1)
+    logits = (fed.x_val.flatten(2) @ theta[:64].view(4, 16).T + theta[64:68] - 0.3) / (4 + 1e-5) ** 0.5
+    by_hand = cross_entropy(logits.mT, fed.y_val, reduction="none").mean(1)
     torch.testing.assert_close(state.memory["loss"], by_hand)
 
 
@@ -249,7 +264,7 @@ def test_newcomers_join_the_partial_variant_settled():
     old = fed.take([0, 1, 2, 3])
     state = algorithm.step(start(algorithm, old), old, 0, 0)[0]
     state = algorithm.step(algorithm.step(state, old, 0, 1)[0], old, 0, 2)[0]
-    state = algorithm.admit(state, fed, 0)
+    state = algorithm.admit(state, fed, 0, 0)
     assert state.labels.tolist() == [0, 0, 0, 1, 1] and state.memory["seen"].tolist() == [1] * 5
     state, info = algorithm.step(state, fed, 0, 3)
     assert len(state.memory["loss"]) == 5 and not info["dloss"].isnan().any()

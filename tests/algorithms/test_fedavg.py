@@ -100,8 +100,8 @@ def test_newcomers_join_where_their_update_points():
     """From the middle (0, 0) of (4, 0) and (-4, 0): the update (-1, 5) has cosine -0.2 and 0.2."""
     fed = toy_federation(3)
     state = State(torch.tensor([[4.0, 0.0], [-4.0, 0.0]]), torch.tensor([0, 1]))
-    admitted = FedAvg(Add(torch.tensor([[0.0, 0.0], [0.0, 0.0], [-1.0, 5.0]]))).admit(state, fed, 0)
+    admitted = FedAvg(Add(torch.tensor([[0.0, 0.0], [0.0, 0.0], [-1.0, 5.0]]))).admit(state, fed, 0, 0)
     assert admitted.labels.tolist() == [0, 1, 1] and admitted.models.equal(state.models)
     alone = State(state.models[:1], torch.tensor([0, 0]))
-    assert FedAvg(Toward(TARGETS)).admit(alone, fed, 0).labels.tolist() == [0, 0, 0]
+    assert FedAvg(Toward(TARGETS)).admit(alone, fed, 0, 0).labels.tolist() == [0, 0, 0]
     assert not FedAvg(Toward(TARGETS)).trains_newcomers(alone)

@@ -251,7 +251,7 @@ def test_newcomers_pick_for_themselves():
     for t in range(20):
         state, _ = algorithm.step(state, fed.take(range(6)), 0, t)
     assert not algorithm.trains_newcomers(state)
-    state, _ = algorithm.step(algorithm.admit(state, fed, 0), fed, 0, 20)
+    state, _ = algorithm.step(algorithm.admit(state, fed, 0, 0), fed, 0, 20)
     assert purity(state.labels, fed.group) == 1
 
 
