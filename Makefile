@@ -66,8 +66,8 @@ bench-peers: $(READY) ## beside other simulators: an hour (ARGS="--help")
 data: $(READY) ## fetch and check the real data sets
 	$(BIN)/fedclust data
 
-faults: $(COMPILED) ## kill the replication KILLS=20 times: same numbers in the end (KEYS=dcfl,ocfl)
-	KILLS=$(or $(KILLS),20) KEYS=$(or $(KEYS),all) $(BIN)/python -m pytest tests/faults
+faults: $(COMPILED) ## damage everything, kill the replication KILLS=20 times: same numbers in the end
+	CAMPAIGN=1 KILLS=$(or $(KILLS),20) KEYS=$(or $(KEYS),all) $(BIN)/python -m pytest tests/faults
 
 clean: ## remove what is made, but not .venv and not the data
 	rm -rf $(COMPILED) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

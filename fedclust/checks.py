@@ -36,6 +36,11 @@ def whole(interval: str, **given: Any) -> None:
         )
 
 
+def true_or_false(**given: Any) -> None:
+    for name, value in given.items():
+        require(isinstance(value, bool), f"{name}={shown(value)}: must be true or false")
+
+
 def one_of(allowed: Collection[Any], **given: Any) -> None:
     """Each value is one of those allowed."""
     for name, value in given.items():

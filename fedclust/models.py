@@ -265,12 +265,16 @@ def vgg19(shape: Widths = (3, 32, 32), classes: int = 10, width: float = 1.0) ->
     return Model(build, tuple(shape), classes, name=name)
 
 
+WIDEST = 100_000  # units, channels or classes of a layer
+
+
 def check_widths(**given: Widths) -> None:
     """Every entry is a whole number of at least 1."""
     for name, widths in given.items():
         require(isinstance(widths, (tuple, list)), f"{name}={shown(widths)}: must be a tuple")
         for width in widths:
+            usable = isinstance(width, Integral) and not isinstance(width, bool)
             require(
-                isinstance(width, Integral) and not isinstance(width, bool) and width >= 1,
-                f"{name}={shown(widths)}: every entry must be a whole number of at least 1",
+                usable and 1 <= width <= WIDEST,
+                f"{name}={shown(widths)}: must be whole numbers from 1 to {WIDEST:,}",
             )

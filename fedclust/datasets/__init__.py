@@ -51,7 +51,7 @@ def load(
     if mine := own.find(name):
         return mine
     names = (*SPECS, "glyphs")
-    for value in (name, stand_in or name):
+    for value in (name, name if stand_in is None else stand_in):
         if value not in names:
             there = f"there are {', '.join(names)}; add one with datasets.from_arrays"
             raise ValueError(f"no data set {str(value)[:80]!r}: {there}")

@@ -13,7 +13,7 @@ from torch import nn
 
 from fedclust import algorithms, datasets, models, partition, privacy, scenario
 from fedclust.algorithms.base import Method, Trainer
-from fedclust.checks import require
+from fedclust.checks import require, true_or_false
 from fedclust.datasets import Dataset
 from fedclust.experiments import own
 from fedclust.experiments.trial import whole
@@ -50,9 +50,7 @@ def federation(settings: Settings, seed: int) -> Federation:
 
 def network(settings: Settings, fed: Federation | SimpleNamespace) -> Model:
     kind, options = named(settings["model"], models, "model")
-    device = settings.get("train", {}).get("device", "cpu")
-    if device not in ("cpu", "cuda", "mps"):
-        raise ValueError(f"device={short(device)}: must be 'cpu', 'cuda' or 'mps'")
+    device = usable(settings.get("train", {}).get("device", "cpu"))
     model = kind(fed.shape, fed.classes, **options)
     if isinstance(model, nn.Module):  # of a user's own
         build = partial(kind, fed.shape, fed.classes, **options)
@@ -110,6 +108,16 @@ def with_events(fed: Federation, settings: Settings) -> tuple[Federation, list[A
         start, every = plan["drift_from"], plan["drift_every"]
         events = events + scenario.drifts(start=start, every=every, rounds=rounds)
     return fed, events
+
+
+def usable(device: Any) -> str:
+    """The device, if this machine has it."""
+    if device not in ("cpu", "cuda", "mps"):
+        raise ValueError(f"device={short(device)}: must be 'cpu', 'cuda' or 'mps'")
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not there.get(device, True):
+        raise ValueError(f"device={device!r}: PyTorch finds none on this machine; use 'cpu'")
+    return device
 
 
 def named(settings: Settings, module: Any, what: str) -> tuple[Any, Settings]:
@@ -199,6 +207,8 @@ def _dataset(wanted: str) -> Dataset:
     ):
         raise ValueError(f"first={short(first)}: must be two numbers, of training and test images")
     n, n_test = first
+    true_or_false(pooled=pooled)
+    require((mean is None) == (std is None), "mean and std of the data: give both, or neither")
     name = options.pop("name")
     if "." in name:
         options.pop("stand_in", None)  # real data need none
@@ -210,4 +220,4 @@ def _dataset(wanted: str) -> Dataset:
     )
     data = data.shrunk(shrink) if shrink > 1 else data
     data = data.pooled() if pooled else data
-    return data if mean is None else data.scaled(tuple(mean), tuple(std))
+    return data if mean is None or std is None else data.scaled(mean, std)

@@ -50,7 +50,7 @@ class Trial:
         object.__setattr__(self, "seed", whole("seed", self.seed, 0))
         least_rounds = int(self.task == "train")
         for name, least in {"rounds": least_rounds, "eval_every": 1, "split_seed": 0}.items():
-            if self.settings.get(name) is not None:
+            if name in self.settings and (name == "rounds" or self.settings[name] is not None):
                 whole(name, self.settings[name], least)
         for name, key in NAMED.items():
             part = self.settings.get(name, {key: ""})

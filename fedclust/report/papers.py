@@ -240,7 +240,8 @@ def some_seeds(value: Any, what: str) -> list[int]:
         return list(range(value))
     listed = isinstance(value, list) and 0 < len(value) <= MOST_SEEDS
     if listed and all(map(integer, value)) and len({*value}) == len(value):
-        return value
+        if max(map(abs, value)) < 2**63:
+            return value
     allowed = f"a number from 1 to {MOST_SEEDS} or a list of different whole numbers"
     raise PaperError(f"{what}: must be {allowed}")
 

@@ -111,5 +111,10 @@ def test_a_trial_that_asks_for_too_much_memory_fails_alone(tmp_path, monkeypatch
 
     monkeypatch.setitem(tasks.catalogue(), "greedy", greedy)
     with pytest.raises(TrialsFailed, match=r"1 of 2 trials failed.*\n.*\n(.*\n)*MemoryError"):
-        sweep([small(), Trial({"size": 2**36}, 0, "greedy", task="greedy")], 1, "sequential", folder=tmp_path)
+        sweep(
+            [small(), Trial({"size": 2**36}, 0, "greedy", task="greedy")],
+            1,
+            "sequential",
+            folder=tmp_path,
+        )
     assert go([small()], tmp_path).attrs["runs"][0]["reused"]

@@ -31,14 +31,30 @@ def project(folder: Path) -> Path:
 
 
 def start(folder: Path) -> subprocess.Popen:
-    command = [sys.executable, "-m", "fedclust.cli", "replicate", *KEYS, "--tier", "smoke", "--jobs", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "fedclust.cli",
+        "replicate",
+        *KEYS,
+        "--tier",
+        "smoke",
+        "--jobs",
+        "2",
+    ]
     environment = {**os.environ, "FEDCLUST_ROOT": str(folder), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, env=environment, cwd=folder, stderr=subprocess.DEVNULL, start_new_session=True)
+    return subprocess.Popen(
+        command, env=environment, cwd=folder, stderr=subprocess.DEVNULL, start_new_session=True
+    )
 
 
 def results(folder: Path) -> dict[str, bytes]:
     made = [*folder.glob("figures/smoke/*/*"), *folder.glob("replications/executed/smoke/*.ipynb")]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in made if path.name not in VOLATILE}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in made
+        if path.name not in VOLATILE
+    }
 
 
 @pytest.mark.skipif("KILLS" not in os.environ, reason="takes long: make faults")
@@ -60,7 +76,10 @@ def test_killed_at_random_moments(tmp_path):
             running.wait()
             kills += 1
         else:
-            for made in (".fedclust", "figures"):  # done before it could be killed: from the start again
+            for made in (
+                ".fedclust",
+                "figures",
+            ):  # done before it could be killed: from the start again
                 shutil.rmtree(harried / made)
     time.sleep(5)  # orphans notice that nobody waits for them
     assert start(harried).wait() == 0
