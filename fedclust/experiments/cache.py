@@ -32,6 +32,7 @@ CATALOGUES = {  # of these only what the trial names or its other modules refer 
     "fedclust.partition": "partition",
     "fedclust.models": "model",
     "fedclust.privacy": "privacy",
+    "fedclust.datasets.dataset": "data",
 }
 
 
@@ -161,7 +162,8 @@ def code(trial: Trial) -> dict[str, frozenset[str] | None]:
     found: dict[str, frozenset[str] | None] = dict.fromkeys(whole)
     settings = settings | {"privacy": settings.get("train", {}).get("privacy") or {}}
     for catalogue, setting in CATALOGUES.items():
-        names = {settings[setting]["kind"]} if settings.get(setting) else set()
+        part = settings.get(setting) or {}
+        names = {part.get("kind", "Dataset")} if part else set()  # the content of data has a hash
         names |= {name for module in whole - {BUILD} for name in referred(module, catalogue)}
         counted = found[catalogue] = frozenset(needed(catalogue, names))
         for module in imported(catalogue, counted) & CORE:
