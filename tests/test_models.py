@@ -119,7 +119,8 @@ def test_logits_by_hand():
 
 
 def test_pooling_before_relu_is_relu_before_pooling():
-    """The usual order, in the usual memory layout: same predictions and gradients, bit for bit of what is kept."""
+    """The usual order, in the usual memory layout: same predictions and gradients, bit for bit of
+    what is kept."""
     model = cnn((2, 11, 11), 4, (3, 5), 3, "each", (6,))
     row, x = model.init(0).double(), torch.randn(6, 2, 11, 11, dtype=torch.float64)
     net = model.module(row)

@@ -107,9 +107,12 @@ def test_adam_equals_torchs(options):
 
 
 @given(
-    sizes=st.lists(st.integers(1, 20), min_size=1, max_size=5), batch=st.integers(1, 8), epochs=st.integers(1, 3),
-    momentum=st.sampled_from([0, 0.9]), prox=st.sampled_from([0, 0.1]),
-)  # fmt: skip
+    sizes=st.lists(st.integers(1, 20), min_size=1, max_size=5),
+    batch=st.integers(1, 8),
+    epochs=st.integers(1, 3),
+    momentum=st.sampled_from([0, 0.9]),
+    prox=st.sampled_from([0, 0.1]),
+)
 @settings(deadline=None, max_examples=25)
 def test_stacked_is_loop(sizes, batch, epochs, momentum, prox):
     fed, n = clients(sizes), len(sizes)
@@ -264,9 +267,13 @@ def test_crops_and_flips():
         for image, source in zip(out, padded, strict=True):
             found = [
                 (top, left, flipped)
-                for top in range(9) for left in range(9) for flipped in (False, True)
-                if torch.equal(source[:, top : top + 6, left : left + 6], image.flip(-1) if flipped else image)
-            ]  # fmt: skip
+                for top in range(9)
+                for left in range(9)
+                for flipped in (False, True)
+                if torch.equal(
+                    source[:, top : top + 6, left : left + 6], image.flip(-1) if flipped else image
+                )
+            ]
             assert found
             seen.update(found)
     assert {top for top, *_ in seen} == {left for _, left, _ in seen} == set(range(9))
@@ -341,19 +348,33 @@ def test_nothing_else_changes(model):
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"lr": 0}, "lr=0"), ({"lr": float("nan")}, "lr=nan"), ({"batch": 0}, "batch=0"), ({"epochs": 0}, "epochs=0"),
-        ({"lr": True}, "lr=True"), ({"lr": "0.1"}, "lr='0.1'"), ({"lr": float("inf")}, "lr=inf"),
-        ({"batch": 2.5}, "batch=2.5"), ({"epochs": True}, "epochs=True"), ({"momentum": 1}, "momentum=1"),
-        ({"prox": float("nan")}, "prox=nan"), ({"weight_decay": None}, "weight_decay=None"),
-        ({"autocast": 1}, "autocast=1"), ({"optimizer": ["sgd"]}, "optimizer=['sgd']"),
-        ({"steps": 0}, "steps=0"), ({"momentum": -0.1}, "momentum=-0.1"), ({"prox": -1}, "prox=-1"),
-        ({"decay": 1.5}, "decay=1.5"), ({"optimizer": "lion"}, "'lion'"), ({"backend": "fast"}, "'fast'"),
-        ({"augment": "mixup"}, "'mixup'"), ({"optimizer": "adam", "momentum": 0.9}, "momentum=0.9"),
+        ({"lr": 0}, "lr=0"),
+        ({"lr": float("nan")}, "lr=nan"),
+        ({"batch": 0}, "batch=0"),
+        ({"epochs": 0}, "epochs=0"),
+        ({"lr": True}, "lr=True"),
+        ({"lr": "0.1"}, "lr='0.1'"),
+        ({"lr": float("inf")}, "lr=inf"),
+        ({"batch": 2.5}, "batch=2.5"),
+        ({"epochs": True}, "epochs=True"),
+        ({"momentum": 1}, "momentum=1"),
+        ({"prox": float("nan")}, "prox=nan"),
+        ({"weight_decay": None}, "weight_decay=None"),
+        ({"autocast": 1}, "autocast=1"),
+        ({"optimizer": ["sgd"]}, "optimizer=['sgd']"),
+        ({"steps": 0}, "steps=0"),
+        ({"momentum": -0.1}, "momentum=-0.1"),
+        ({"prox": -1}, "prox=-1"),
+        ({"decay": 1.5}, "decay=1.5"),
+        ({"optimizer": "lion"}, "'lion'"),
+        ({"backend": "fast"}, "'fast'"),
+        ({"augment": "mixup"}, "'mixup'"),
+        ({"optimizer": "adam", "momentum": 0.9}, "momentum=0.9"),
         ({"backend": "stacked", "model": CNN}, "no perceptron"),
         ({"backend": "stacked", "optimizer": "adam"}, "with optimizer='adam'"),
         ({"backend": "stacked", "augment": "crop_flip"}, "with augment='crop_flip'"),
     ],
-)  # fmt: skip
+)
 def test_errors_name_the_value(wrong, named):
     with pytest.raises(ValueError) as error:
         LocalSGD(**{"model": MLP, "lr": 0.1, **wrong})

@@ -119,7 +119,10 @@ def test_the_first_round_goes_by_the_loss(similarity: str):
     fed = easy_federation(2, 4, 0)
     first = [
         algorithm.step(algorithm.init(MODEL.init(0), fed, 0), fed, 0, 0)[0]
-        for algorithm in (Joint(TRAIN, k=3, lam=0.9, similarity=similarity), Joint(TRAIN, k=3, lam=0.0))
+        for algorithm in (
+            Joint(TRAIN, k=3, lam=0.9, similarity=similarity),
+            Joint(TRAIN, k=3, lam=0.0),
+        )
     ]
     assert first[0].labels.equal(first[1].labels) and first[0].models.equal(first[1].models)
 
@@ -160,7 +163,8 @@ def test_lambda_zero_is_ifca_with_one_step_from_the_batch_it_chooses_on():
     states = [method.init(MODEL.init(0).double(), fed, 0) for method in (ifca, joint)]
     for t in range(5):
         (mine, about), (theirs, told) = (
-            method.step(state, fed, 0, t) for method, state in zip((ifca, joint), states, strict=True)
+            method.step(state, fed, 0, t)
+            for method, state in zip((ifca, joint), states, strict=True)
         )
         assert mine.labels.equal(theirs.labels)
         torch.testing.assert_close(mine.models, theirs.models, rtol=0, atol=1e-12)
@@ -262,16 +266,28 @@ def test_a_device_that_diverges_is_named():
         run(Joint(LocalSGD(MODEL, lr=0.1, batch=100), k=2, lam=0.0), fed, MODEL, rounds=2, seed=0)
 
 
-@pytest.mark.parametrize(("wrong", "message"), [
-    ({"sign": "up"}, "sign='up'"), ({"loss": "median"}, "loss="), ({"similarity": "dot"}, "similarity="),
-    ({"inits": "same"}, "inits="), ({"lam": 1.5}, "lam=1.5"), ({"k": 0}, "k=0"),
-    ({"lam": float("nan")}, "lam=nan"), ({"k": True}, "k=True"), ({"k": 2.5}, "k=2.5"),
-    ({"train": LocalSGD(MODEL, lr=0.1, momentum=0.9)}, "momentum=0.9: a device takes one plain step"),
-    ({"train": LocalSGD(MODEL, lr=0.1, steps=10)}, "steps=10"),
-    ({"train": LocalSGD(MODEL, lr=0.1, epochs=2)}, "epochs=2"),
-    ({"train": DPSGD(MODEL, lr=0.1, epsilon=10.0)}, "train=DPSGD: .* adds no noise"),
-    ({"train": UpdateNoise(TRAIN, epsilon=10.0)}, "train=UpdateNoise: .* adds no noise"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"sign": "up"}, "sign='up'"),
+        ({"loss": "median"}, "loss="),
+        ({"similarity": "dot"}, "similarity="),
+        ({"inits": "same"}, "inits="),
+        ({"lam": 1.5}, "lam=1.5"),
+        ({"k": 0}, "k=0"),
+        ({"lam": float("nan")}, "lam=nan"),
+        ({"k": True}, "k=True"),
+        ({"k": 2.5}, "k=2.5"),
+        (
+            {"train": LocalSGD(MODEL, lr=0.1, momentum=0.9)},
+            "momentum=0.9: a device takes one plain step",
+        ),
+        ({"train": LocalSGD(MODEL, lr=0.1, steps=10)}, "steps=10"),
+        ({"train": LocalSGD(MODEL, lr=0.1, epochs=2)}, "epochs=2"),
+        ({"train": DPSGD(MODEL, lr=0.1, epsilon=10.0)}, "train=DPSGD: .* adds no noise"),
+        ({"train": UpdateNoise(TRAIN, epsilon=10.0)}, "train=UpdateNoise: .* adds no noise"),
+    ],
+)
 def test_settings_are_checked(wrong: dict, message: str):
     with pytest.raises(ValueError, match=message):
         Joint(**{"train": TRAIN, **wrong})

@@ -1,5 +1,6 @@
-"""Joint's decision step against the plain loop: 80 devices x 4 models, MLP 784-512-128-8, batch 64, on MNIST, along a
-real run. With one thread its processor time counts, so that other work on the machine matters little.
+"""Joint's decision step against the plain loop: 80 devices x 4 models, MLP 784-512-128-8, batch 64,
+on MNIST, along a real run. With one thread its processor time counts, so that other work on the
+machine matters little.
 
 python -m tests.benchmarks.bench_joint [threads]
 """
@@ -45,9 +46,11 @@ def main(threads: int = 1) -> None:
             found, expected = (method.score(seen, dw, count).argmax(1) for seen in both)
             quick, slow = map(min, interleaved({"ours": ours, "loop": plain}, TURNS).values())
             ratios.append(slow / quick)
-            print(f"iteration {t}: loop {slow:.3f} s, ours {quick:.3f} s, {slow / quick:.1f}x; "
-                  f"gradients of {int((ours().norm > 0).sum())} of {found.numel() * 4} pairs; "
-                  f"same choices: {int((found == expected).sum())} of {len(found)}")  # fmt: skip
+            print(
+                f"iteration {t}: loop {slow:.3f} s, ours {quick:.3f} s, {slow / quick:.1f}x; "
+                f"gradients of {int((ours().norm > 0).sum())} of {found.numel() * 4} pairs; "
+                f"same choices: {int((found == expected).sum())} of {len(found)}"
+            )
         state, _ = method.step(state, fed, 0, t)
     print(f"median over these iterations: {statistics.median(ratios):.1f}x")
 

@@ -1,7 +1,8 @@
-"""Local training, with and without privacy, against the plain PyTorch loop: same model, data and steps.
+"""Local training, with and without privacy, against the plain PyTorch loop: same model, data and
+steps.
 
-The ways are timed in turn on one thread and their medians compared, in seconds of that thread's own processor time, so
-that other work on the machine matters little. `make bench`.
+The ways are timed in turn on one thread and their medians compared, in seconds of that thread's own
+processor time, so that other work on the machine matters little. `make bench`.
 """
 
 import time
@@ -38,17 +39,23 @@ def compare(title: str, repeats: int = 7, **ways: Callable[[], object]) -> dict[
     """How many times faster each way is than the first one."""
     median = medians(interleaved(ways, repeats))
     base = next(iter(median.values()))
-    print(f"\n{title}: " + ", ".join(f"{name} {1000 * s:.1f} ms ({base / s:.2f}x)" for name, s in median.items()))
+    print(
+        f"\n{title}: "
+        + ", ".join(f"{name} {1000 * s:.1f} ms ({base / s:.2f}x)" for name, s in median.items())
+    )
     return {name: base / s for name, s in median.items()}
 
 
 def clients(n: int, size: int, shape: tuple[int, ...], classes: int = 10) -> Federation:
     draw = torch.Generator().manual_seed(0)
     data = [
-        (torch.randn(size, *shape, generator=draw), torch.randint(classes, (size,), generator=draw)) for _ in range(n)
+        (torch.randn(size, *shape, generator=draw), torch.randint(classes, (size,), generator=draw))
+        for _ in range(n)
     ]
     tests = [(x[:1], y[:1]) for x, y in data]
-    return Federation.stack({"train": data, "test": tests}, group=torch.zeros(n, dtype=torch.long), classes=classes)
+    return Federation.stack(
+        {"train": data, "test": tests}, group=torch.zeros(n, dtype=torch.long), classes=classes
+    )
 
 
 def usual(model: Model) -> nn.Module:
@@ -82,9 +89,11 @@ def test_perceptrons():
     moving, looped = replace(trainer, momentum=0.9), replace(trainer, backend="loop")
     ratio = compare(
         "MLP 784-200-200-10, 10 clients x 48 steps of 10",
-        plain=lambda: plain(trainer, fed), stacked=lambda: ours(trainer, fed), loop=lambda: ours(looped, fed),
+        plain=lambda: plain(trainer, fed),
+        stacked=lambda: ours(trainer, fed),
+        loop=lambda: ours(looped, fed),
         momentum=lambda: ours(moving, fed),
-    )  # fmt: skip
+    )
     assert ratio["stacked"] > 2
     assert ratio["loop"] > 0.9
 
@@ -105,11 +114,15 @@ def test_two_workers():
         middle = time.perf_counter()
         pool(delayed(many)(ours, 20, trainer, fed) for _ in range(2))
         end = time.perf_counter()
-    print(f"\nthe same, two workers against one plain loop: {4 * (middle - start) / (end - middle):.2f}x (wall time)")
+    print(
+        f"\nthe same, two workers against one plain loop: {4 * (middle - start) / (end - middle):.2f}x (wall time)"
+    )
 
 
 W2 = LocalSGD(cnn(GREY, 10, (32, 64), 3, "last", (128,)), lr=0.01, batch=10)
-W4 = LocalSGD(cnn(COLOUR, 10, (6, 16), 5, "each", (120, 84)), lr=0.01, batch=32, momentum=0.9, epochs=2)
+W4 = LocalSGD(
+    cnn(COLOUR, 10, (6, 16), 5, "each", (120, 84)), lr=0.01, batch=32, momentum=0.9, epochs=2
+)
 DCFL = LocalSGD(cnn(GREY, 47, (6, 16), 5, "each", (256,)), lr=0.1, batch=128, momentum=0.9)
 NARROW, WIDE = (LocalSGD(vgg19(width=width), lr=0.1, batch=32) for width in (1 / 8, 1))
 
@@ -127,7 +140,9 @@ NARROW, WIDE = (LocalSGD(vgg19(width=width), lr=0.1, batch=32) for width in (1 /
 def test_convolutions(title, trainer, n, size):
     fed, half = clients(n, size, trainer.model.shape), replace(trainer, autocast=True)
     more = {"bfloat16": lambda: ours(half, fed)} if trainer in (NARROW, WIDE) else {}
-    ratio = compare(title, 3, plain=lambda: plain(trainer, fed), ours=lambda: ours(trainer, fed), **more)
+    ratio = compare(
+        title, 3, plain=lambda: plain(trainer, fed), ours=lambda: ours(trainer, fed), **more
+    )
     assert ratio["ours"] > 0.9
 
 
@@ -137,13 +152,27 @@ def test_private_training():
     private = DPSGD(MLP, lr=0.05, batch=10, noise_multiplier=1.0)
     quiet = replace(private, noise_multiplier=0.0)
     compare(
-        "DP-SGD on the MLP, batch 10", plain=lambda: plain(trainer, fed), stacked=lambda: ours(trainer, fed),
-        clipped=lambda: ours(quiet, fed), clipped_and_noised=lambda: ours(private, fed),
-    )  # fmt: skip
+        "DP-SGD on the MLP, batch 10",
+        plain=lambda: plain(trainer, fed),
+        stacked=lambda: ours(trainer, fed),
+        clipped=lambda: ours(quiet, fed),
+        clipped_and_noised=lambda: ours(private, fed),
+    )
     large, loud = replace(trainer, batch=60), replace(private, batch=60)
-    compare("DP-SGD on the MLP, batch 60", plain=lambda: plain(large, fed), private=lambda: ours(loud, fed))
-    few, dp = clients(4, 800, GREY), DPSGD(DCFL.model, lr=0.1, batch=128, momentum=0.9, noise_multiplier=1.0)
-    compare("DP-SGD on DCFL's CNN, batch 128", plain=lambda: plain(DCFL, few), private=lambda: ours(dp, few))
+    compare(
+        "DP-SGD on the MLP, batch 60",
+        plain=lambda: plain(large, fed),
+        private=lambda: ours(loud, fed),
+    )
+    few, dp = (
+        clients(4, 800, GREY),
+        DPSGD(DCFL.model, lr=0.1, batch=128, momentum=0.9, noise_multiplier=1.0),
+    )
+    compare(
+        "DP-SGD on DCFL's CNN, batch 128",
+        plain=lambda: plain(DCFL, few),
+        private=lambda: ours(dp, few),
+    )
 
 
 def test_joint_decisions():

@@ -1,4 +1,5 @@
-"""An environment for every peer, below build/peers/. One that cannot be made is reported with its reason."""
+"""An environment for every peer, below build/peers/. One that cannot be made is reported with its
+reason."""
 
 import os
 import shutil
@@ -16,7 +17,8 @@ SHIM = SCRIPTS / "torchvision_schemas.py"
 
 @dataclass(frozen=True)
 class Peer:
-    """What to install and which script to run. `spreads`: one run of it uses all cores by itself."""
+    """What to install and which script to run. `spreads`: one run of it uses all cores by
+    itself."""
 
     script: str
     requires: tuple[str, ...] | None  # None: our own environment
@@ -55,7 +57,9 @@ def python(name: str) -> Path:
     limits = HERE / "constraints.txt"  # whatever pulls torch in gets the one that fits the rest
     limits.write_text(f"{TORCH}\ntorchvision=={version('torchvision').split('+')[0]}\n")
     call([str(there), "-m", "pip", "install", "-q", "-c", str(limits), *peer.requires])
-    if list(folder.glob("lib/*/site-packages/torchvision")) and failed([str(there), "-c", "import torchvision"]):
+    if list(folder.glob("lib/*/site-packages/torchvision")) and failed(
+        [str(there), "-c", "import torchvision"]
+    ):
         site = next(folder.glob("lib/*/site-packages"))
         shutil.copy(SHIM, site / "torchvision_schemas.py")
         (site / "torchvision_schemas.pth").write_text("import torchvision_schemas\n")
@@ -65,11 +69,17 @@ def python(name: str) -> Path:
 
 def call(command: list[str]) -> None:
     done = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        command,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"},
     )
     if done.returncode:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        reason = next((line for line in lines if line.startswith("ERROR")), lines[-1] if lines else "no reason given")
+        reason = next(
+            (line for line in lines if line.startswith("ERROR")),
+            lines[-1] if lines else "no reason given",
+        )
         raise Missing(f"cannot be installed: {reason}")
 
 

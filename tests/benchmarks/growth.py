@@ -1,4 +1,5 @@
-"""How rounds, memory and DCFL's server step grow; and what that means for a million clients. Every point is a process.
+"""How rounds, memory and DCFL's server step grow; and what that means for a million clients. Every
+point is a process.
 
 python -m tests.benchmarks.growth clients 1000    prints one point as JSON
 """
@@ -38,24 +39,41 @@ SAMPLES, SHAPE = 20, (1, 28, 28)
 
 
 def federation(n: int) -> Federation:
-    draw, labels = stream(0, "growth"), torch.randint(10, (n, SAMPLES), generator=stream(0, "labels"))
+    draw, labels = (
+        stream(0, "growth"),
+        torch.randint(10, (n, SAMPLES), generator=stream(0, "labels")),
+    )
     x = torch.randn(n, SAMPLES, *SHAPE, generator=draw)
     mask = torch.ones(n, SAMPLES, dtype=torch.bool)
     half = x[:, :4], labels[:, :4], mask[:, :4]
     return Federation(x, labels, mask, *half, torch.zeros(n, dtype=torch.long), torch.arange(n), 10)
 
 
-def rounds(n: int = 100, hidden: int = 32, fraction: float = 1.0, k: int = 0, least: int = 3) -> dict[str, Any]:
+def rounds(
+    n: int = 100, hidden: int = 32, fraction: float = 1.0, k: int = 0, least: int = 3
+) -> dict[str, Any]:
     """Seconds of a round of FedAvg (IFCA with k models), batches of 10, one epoch of 20 samples."""
     fed, model = federation(n), mlp(SHAPE, 10, (hidden,))
     train = LocalSGD(model, lr=0.01, batch=10)
     method = IFCA(train, k=k) if k else FedAvg(train, fraction)
     count = max(least, min(30, 20_000 // n))
     times = [time.perf_counter()]
-    run(method, fed, model, rounds=count + 2, seed=0, eval_every=count + 2,
-        progress=lambda *_: times.append(time.perf_counter()))  # fmt: skip
+    run(
+        method,
+        fed,
+        model,
+        rounds=count + 2,
+        seed=0,
+        eval_every=count + 2,
+        progress=lambda *_: times.append(time.perf_counter()),
+    )
     seconds = statistics.median(b - a for a, b in pairwise(times[1:-1]))
-    return {"seconds": seconds, "parameters": model.size, "data_mb": fed.x.nbytes / 2**20, "peak_mb": peak()}
+    return {
+        "seconds": seconds,
+        "parameters": model.size,
+        "data_mb": fed.x.nbytes / 2**20,
+        "peak_mb": peak(),
+    }
 
 
 def server(n: int, hidden: int = 32, groups: int = 10) -> dict[str, Any]:
@@ -70,9 +88,14 @@ def server(n: int, hidden: int = 32, groups: int = 10) -> dict[str, Any]:
     clustering, found = timed(lambda: DCFL(LocalSGD(model, lr=0.1)).cluster(distances, 0))
     clusters = 0 if found is None else int(found.max()) + 1
     return {
-        "distance": spent, "dunn": index, "clustering": clustering, "clusters_found": clusters,
-        "parameters": model.size, "data_mb": ends.nbytes / 2**20, "peak_mb": peak(),
-    }  # fmt: skip
+        "distance": spent,
+        "dunn": index,
+        "clustering": clustering,
+        "clusters_found": clusters,
+        "parameters": model.size,
+        "data_mb": ends.nbytes / 2**20,
+        "peak_mb": peak(),
+    }
 
 
 def shares(n: int = 1000) -> dict[str, float]:
@@ -81,7 +104,10 @@ def shares(n: int = 1000) -> dict[str, float]:
     train, everyone = LocalSGD(model, lr=0.01, batch=10), torch.arange(n)
     theta, labels = model.init(0).expand(n, -1), torch.zeros(n, dtype=torch.long)
     models = model.init(0)[None]
-    train(theta, fed, everyone, 0, 0), score(model, models, labels, fed, "test")  # what is compiled is there then
+    (
+        train(theta, fed, everyone, 0, 0),
+        score(model, models, labels, fed, "test"),
+    )  # what is compiled is there then
     gc.freeze()
     whole, ends = timed(lambda: train(theta, fed, everyone, 0, 1))
     plans, _ = timed(lambda: [train.batches(fed, i, 0, 1) for i in range(n)])
@@ -102,7 +128,9 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 def peak() -> float:
     """Largest memory of this process so far, MB."""
-    status = Path("/proc/self/status").read_text()  # getrusage's would begin with what the parent had
+    status = Path(
+        "/proc/self/status"
+    ).read_text()  # getrusage's would begin with what the parent had
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
@@ -123,7 +151,9 @@ def point(kind: str, value: int) -> dict[str, Any]:
 def measure(kind: str, value: int) -> dict[str, Any]:
     """A point in a process of its own, so that its memory is its own."""
     command = [sys.executable, "-m", "tests.benchmarks.growth", kind, str(value)]
-    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    done = subprocess.run(
+        command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True
+    )
     if done.returncode:
         return {"error": (done.stderr.strip().splitlines() or ["killed"])[-1]}
     return json.loads(done.stdout.splitlines()[-1])

@@ -1,6 +1,8 @@
-"""Work that no peer offers, against the loop one would write without us: W3 joint decisions, W5 VGG19, W6 private DCFL.
+"""Work that no peer offers, against the loop one would write without us: W3 joint decisions, W5
+VGG19, W6 private DCFL.
 
-Ways of one workload take turns. On one thread its own processor time counts: other work matters little.
+Ways of one workload take turns. On one thread its own processor time counts: other work matters
+little.
 """
 
 import math
@@ -29,8 +31,8 @@ Ways = dict[str, Callable[[], object]]
 
 
 def interleaved(ways: Ways, repeats: int) -> dict[str, list[float]]:
-    """Seconds of every repetition, the ways taking turns; one round before them does not count. Of one thread they are
-    its processor's, so that other work on the machine matters little."""
+    """Seconds of every repetition, the ways taking turns; one round before them does not count. Of
+    one thread they are its processor's, so that other work on the machine matters little."""
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     spent: dict[str, list[float]] = {name: [] for name in ways}
     for repeat in range(repeats + 1):
@@ -75,10 +77,11 @@ def usual(model: Model, row: Tensor | None = None) -> nn.Module:
 def joint(
     devices: int = 80, gradients: bool = True, iteration: int = 1, noise: bool = False
 ) -> Ways:
-    """W3: every device scores every model on its batch, takes the best, makes a step from it; models are averaged.
+    """W3: every device scores every model on its batch, takes the best, makes a step from it;
+    models are averaged.
 
-    On MNIST, split as in the paper; or on noise, whose labels each group of devices turns by two more: there is no
-    background that need not be multiplied.
+    On MNIST, split as in the paper; or on noise, whose labels each group of devices turns by two
+    more: there is no background that need not be multiplied.
     """
     model, k, batch = mlp(GREY, 8, (512, 128)), 4, 64
     if noise:
@@ -160,7 +163,8 @@ def vgg(samples: int = 320, width: float = 1.0) -> Ways:
 
 
 def private(model: Model, n: int, size: int, batch: int, momentum: float = 0.0) -> Ways:
-    """W6: a round of DCFL, every client trained with DP-SGD. Opacus' wrappers are made once, not in every round."""
+    """W6: a round of DCFL, every client trained with DP-SGD. Opacus' wrappers are made once, not in
+    every round."""
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
 
@@ -178,9 +182,12 @@ def private(model: Model, n: int, size: int, batch: int, momentum: float = 0.0) 
                 ):
                     w.copy_(value)
             step = DPOptimizer(
-                torch.optim.SGD(wrapped.parameters(), 0.05, momentum), noise_multiplier=1.0, max_grad_norm=1.0,
-                expected_batch_size=batch, generator=stream(0, "noise", i),
-            )  # fmt: skip
+                torch.optim.SGD(wrapped.parameters(), 0.05, momentum),
+                noise_multiplier=1.0,
+                max_grad_norm=1.0,
+                expected_batch_size=batch,
+                generator=stream(0, "noise", i),
+            )
             drawn = (
                 torch.rand(math.ceil(size / batch), size, generator=stream(0, "batches", i))
                 < batch / size

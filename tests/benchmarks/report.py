@@ -35,21 +35,31 @@ PYTORCH = [name for name in INSTALLED if "JAX" not in name]
 
 
 def ratios(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """Per workload, number of cores and way: the median time, its ratio to ours, the range over the repetitions."""
+    """Per workload, number of cores and way: the median time, its ratio to ours, the range over the
+    repetitions."""
     frame = pd.DataFrame(rows).reindex(columns=COLUMNS)
     good = frame[frame.error.isna() & (frame.peer != FIGURE)]
-    ours = good[good.peer == "fedclust"].set_index(["workload", "cores", "repeat"])[["seconds", "free"]]
+    ours = good[good.peer == "fedclust"].set_index(["workload", "cores", "repeat"])[
+        ["seconds", "free"]
+    ]
     good = good.join(ours.add_prefix("our_"), on=["workload", "cores", "repeat"])
     quiet = (good.cores == 1) | (good[["free", "our_free"]].min(axis=1) > 0.9)
     good = good[quiet | ~quiet.groupby([good.workload, good.cores, good.peer]).transform("any")]
     good = good.assign(ratio=good.seconds / good.our_seconds)
     grouped = good.groupby(["workload", "cores", "peer"], sort=False)
     table = grouped.agg(
-        seconds=("seconds", "median"), ratio=("ratio", "median"), lowest=("ratio", "min"), highest=("ratio", "max"),
-        repeats=("ratio", "size"), accuracy=("accuracy", "median"), version=("version", "last"),
-    ).reset_index()  # fmt: skip
+        seconds=("seconds", "median"),
+        ratio=("ratio", "median"),
+        lowest=("ratio", "min"),
+        highest=("ratio", "max"),
+        repeats=("ratio", "size"),
+        accuracy=("accuracy", "median"),
+        version=("version", "last"),
+    ).reset_index()
     order = {name: i for i, name in enumerate([*PEERS, *table.peer.unique()])}
-    return table.sort_values(["workload", "cores", "peer"], key=lambda c: c.map(order) if c.name == "peer" else c)
+    return table.sort_values(
+        ["workload", "cores", "peer"], key=lambda c: c.map(order) if c.name == "peer" else c
+    )
 
 
 def reasons(rows: list[dict[str, Any]]) -> dict[str, str]:
@@ -57,7 +67,8 @@ def reasons(rows: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def work_of_a_round(work: Workload) -> tuple[float, float]:
-    """GFLOP of a round, and GB that the weights alone must move: read forward and backward, read and written once."""
+    """GFLOP of a round, and GB that the weights alone must move: read forward and backward, read
+    and written once."""
     fed = build.federation(work.settings, 0)
     net = loops.usual(build.network(work.settings, fed))
     with FlopCounterMode(display=False) as counter:
@@ -75,13 +86,17 @@ def physical(table: pd.DataFrame, limits: dict[str, float]) -> pd.DataFrame:
     for name in [name for name in WORK if name in mine]:
         flop, moved = work_of_a_round(WORK[name])
         rate = flop / mine[name]
-        found.append({
-            "workload": name, "GFLOP per round": flop, "GFLOP/s": rate,
-            "of the default kernel's peak": rate / limits["default_gflops"],
-            "of the fast kernel's peak": rate / limits["fast_gflops"],
-            "weights moved, GB/s": moved / mine[name],
-            "of the cache's rate": moved / mine[name] / limits["cache_gbs"],
-        })  # fmt: skip
+        found.append(
+            {
+                "workload": name,
+                "GFLOP per round": flop,
+                "GFLOP/s": rate,
+                "of the default kernel's peak": rate / limits["default_gflops"],
+                "of the fast kernel's peak": rate / limits["fast_gflops"],
+                "weights moved, GB/s": moved / mine[name],
+                "of the cache's rate": moved / mine[name] / limits["cache_gbs"],
+            }
+        )
     return pd.DataFrame(found)
 
 
@@ -111,7 +126,9 @@ def must_reach(table: pd.DataFrame) -> pd.DataFrame:
     ]
     rows = []
     for what, found, least_asked in asked:
-        words = {f"{n} cores" if n > 1 else "one core": f"{ratio:.2f}x" for n, ratio in found.items()}
+        words = {
+            f"{n} cores" if n > 1 else "one core": f"{ratio:.2f}x" for n, ratio in found.items()
+        }
         judged = found[max(found)] if found else None
         verdict = "not measured" if judged is None else "yes" if judged >= least_asked else "no"
         rows.append({"": what, **words, "asked": f"{least_asked:g}x", "holds": verdict})
@@ -151,16 +168,26 @@ def markdown(frame: pd.DataFrame, forms: dict[str, str]) -> str:
     lines = ["| " + " | ".join(frame.columns) + " |", "|" + " --- |" * len(frame.columns)]
     rows = frame.astype(object).to_dict("records")
     return (
-        "\n".join([*lines, *("| " + " | ".join(cell(c, row[c]) for c in frame.columns) + " |" for row in rows)]) + "\n"
+        "\n".join(
+            [
+                *lines,
+                *("| " + " | ".join(cell(c, row[c]) for c in frame.columns) + " |" for row in rows),
+            ]
+        )
+        + "\n"
     )
 
 
 def about(machine: dict[str, Any], limits: dict[str, float]) -> str:
     free = machine["free"]
-    noise = "" if free > 0.9 else (
-        f" Other work was running: before a run {free:.0%} of the processor was free (median). Ratios, taken in turns, "
-        "mean more here than seconds."
-    )  # fmt: skip
+    noise = (
+        ""
+        if free > 0.9
+        else (
+            f" Other work was running: before a run {free:.0%} of the processor was free (median). Ratios, taken in turns, "
+            "mean more here than seconds."
+        )
+    )
     return (
         f"Machine: {machine['processor']}, {machine['cores']} cores, no GPU, {machine['instructions']}, "
         f"{machine['memory_gb']} GB; Python {machine['python']}, torch {machine['torch']}; {machine['date']}.{noise}\n"
@@ -221,8 +248,11 @@ def page(done: dict[str, Any], table: pd.DataFrame) -> str:
 
 def growth_page(done: dict[str, Any]) -> str:
     points = pd.DataFrame(done["growth"])
-    text = ["# Growth\n", "Made by `make bench-peers`, one thread, every point in a process of its own.\n",
-            about(done["machine"], done["limits"])]  # fmt: skip
+    text = [
+        "# Growth\n",
+        "Made by `make bench-peers`, one thread, every point in a process of its own.\n",
+        about(done["machine"], done["limits"]),
+    ]
     wide = {
         "clients": "clients",
         "clients, a tenth of them in a round": "clients",
@@ -237,31 +267,54 @@ def growth_page(done: dict[str, Any]) -> str:
     }
     for kind, what in wide.items():
         rows = points[points.kind == kind]
-        table = pd.DataFrame({
-            what: rows.value, "parameters": rows.parameters, "s per round": rows.seconds,
-            "rounds/s": 1 / rows.seconds, "images, MB": rows.data_mb, "process, MB": rows.peak_mb,
-        })  # fmt: skip
+        table = pd.DataFrame(
+            {
+                what: rows.value,
+                "parameters": rows.parameters,
+                "s per round": rows.seconds,
+                "rounds/s": 1 / rows.seconds,
+                "images, MB": rows.data_mb,
+                "process, MB": rows.peak_mb,
+            }
+        )
         text += [
             f"## {kind[0].upper()}{kind[1:]}\n",
             intro[kind] + "\n",
             markdown(
-                table, {what: "{:,.0f}", "parameters": "{:,.0f}", "images, MB": "{:,.0f}", "process, MB": "{:,.0f}"}
+                table,
+                {
+                    what: "{:,.0f}",
+                    "parameters": "{:,.0f}",
+                    "images, MB": "{:,.0f}",
+                    "process, MB": "{:,.0f}",
+                },
             ),
         ]
     server = points[points.kind == "DCFL's server step"]
-    table = pd.DataFrame({
-        "clients": server.value, "distances, s": server.distance, "Dunn index, s": server.dunn,
-        "affinity propagation, s": server.clustering, "clusters found": server.clusters_found,
-        "updates, MB": server.data_mb, "process, MB": server.peak_mb,
-    })  # fmt: skip
+    table = pd.DataFrame(
+        {
+            "clients": server.value,
+            "distances, s": server.distance,
+            "Dunn index, s": server.dunn,
+            "affinity propagation, s": server.clustering,
+            "clusters found": server.clusters_found,
+            "updates, MB": server.data_mb,
+            "process, MB": server.peak_mb,
+        }
+    )
     counts = dict.fromkeys(["clients", "clusters found", "updates, MB", "process, MB"], "{:,.0f}")
-    text += ["## DCFL's server step\n", "Updates of 25,450 numbers in ten groups.\n", markdown(table, counts)]
+    text += [
+        "## DCFL's server step\n",
+        "Updates of 25,450 numbers in ten groups.\n",
+        markdown(table, counts),
+    ]
     text.append(million(points, done["growth"]))
     return "\n".join(text)
 
 
 def million(points: pd.DataFrame, measured: list[dict[str, Any]]) -> str:
-    """Where the time goes, and an estimate for a million clients from the largest points measured."""
+    """Where the time goes, and an estimate for a million clients from the largest points
+    measured."""
     parts = next((row for row in measured if row["kind"] == "shares" and "train" in row), None)
     measure = points.seconds.fillna(points.get("distance"))
     largest = points[measure.notna()].sort_values("value").groupby("kind").tail(1).set_index("kind")
@@ -269,8 +322,11 @@ def million(points: pd.DataFrame, measured: list[dict[str, Any]]) -> str:
     if parts:
         names = ("draw the clients", "shuffle the batches", "train", "average", "evaluate")
         total = sum(parts[name] for name in names)
-        lines.append("A round of FedAvg with 1,000 clients, by parts: "
-                     + ", ".join(f"{name} {parts[name] / total:.0%}" for name in names) + ".\n")  # fmt: skip
+        lines.append(
+            "A round of FedAvg with 1,000 clients, by parts: "
+            + ", ".join(f"{name} {parts[name] / total:.0%}" for name in names)
+            + ".\n"
+        )
     everyone, server = largest.loc["clients"], largest.loc["DCFL's server step"]
     n, scale = 10**6, 10**6 / everyone.value
     row, matrix = everyone.parameters * 4, 4 * server.value**2 / 2**30
@@ -300,8 +356,14 @@ def figure(done: dict[str, Any], table: pd.DataFrame) -> Any:
     fig, axes = plots.panels(2, 2, height=2.7)
     shown = [name for name in ("W1", "W2", "W4", "W7") if name in set(table.workload)]
     for k, (ax, names) in enumerate(zip(axes[0], (shown[:1], shown[1:]), strict=True)):
-        rows = table[table.workload.isin(names) & (table.peer != "fedclust") & (table.cores == table.cores.max())]
-        y = [f"{row.peer}" if k == 0 else f"{row.workload}: {row.peer}" for row in rows.itertuples()]
+        rows = table[
+            table.workload.isin(names)
+            & (table.peer != "fedclust")
+            & (table.cores == table.cores.max())
+        ]
+        y = [
+            f"{row.peer}" if k == 0 else f"{row.workload}: {row.peer}" for row in rows.itertuples()
+        ]
         ax.barh(y, rows.ratio, color=plots.PALETTE[1], height=0.62)
         ax.errorbar(
             rows.ratio,
@@ -315,7 +377,9 @@ def figure(done: dict[str, Any], table: pd.DataFrame) -> Any:
         ax.invert_yaxis()
         ax.set(
             xlabel="time over ours, all cores at work",
-            title=" and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names),
+            title=" and ".join([", ".join(names[:-1]), names[-1]])
+            if len(names) > 1
+            else "".join(names),
         )
         ax.grid(axis="y", visible=False)
         if len(y) > 10:
@@ -324,13 +388,19 @@ def figure(done: dict[str, Any], table: pd.DataFrame) -> Any:
     for k, kind in enumerate(("clients", "clients, a tenth of them in a round")):
         rows = points[points.kind == kind]
         axes[1, 0].loglog(
-            rows.value, rows.seconds, label="everyone in a round" if k == 0 else "a tenth", **plots.look(k)
+            rows.value,
+            rows.seconds,
+            label="everyone in a round" if k == 0 else "a tenth",
+            **plots.look(k),
         )
     axes[1, 0].set(xlabel="clients", ylabel="s per round of FedAvg")
     rows = points[points.kind == "DCFL's server step"]
     for k, name in enumerate(("distance", "clustering")):
         axes[1, 1].loglog(
-            rows.value, rows[name], label={"distance": "distances"}.get(name, "affinity propagation"), **plots.look(k)
+            rows.value,
+            rows[name],
+            label={"distance": "distances"}.get(name, "affinity propagation"),
+            **plots.look(k),
         )
     axes[1, 1].set(xlabel="clients", ylabel="s per server step of DCFL")
     for ax in axes[1]:
@@ -343,11 +413,16 @@ def main(done: dict[str, Any], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     table = ratios(done["rows"])
     texts = {
-        "ratios.csv": table.to_csv(index=False), "ratios.md": page(done, table),
-        "machine.json": json.dumps({"machine": done["machine"], "limits": done["limits"]}, indent=1) + "\n",
-    }  # fmt: skip
+        "ratios.csv": table.to_csv(index=False),
+        "ratios.md": page(done, table),
+        "machine.json": json.dumps({"machine": done["machine"], "limits": done["limits"]}, indent=1)
+        + "\n",
+    }
     if done["growth"]:
-        texts |= {"growth.csv": pd.DataFrame(done["growth"]).to_csv(index=False), "growth.md": growth_page(done)}
+        texts |= {
+            "growth.csv": pd.DataFrame(done["growth"]).to_csv(index=False),
+            "growth.md": growth_page(done),
+        }
         plots.save(figure(done, table), folder / "speed")
     for name, text in texts.items():
         write(folder / name, lambda path, text=text: path.write_text(text))

@@ -1,9 +1,11 @@
-"""make bench-peers: the same work by everyone, in turns, on one core and on all; tables and a figure in figures/bench/.
+"""make bench-peers: the same work by everyone, in turns, on one core and on all; tables and a
+figure in figures/bench/.
 
-Every repetition of a peer is a process of its own. Its first and last round do not count (compiling, evaluating).
-On one core a process is pinned to it and its processor time counts (Flower's clients are processes of their own: the
-wall's). On all cores there is one such process per core at the same time, as in a sweep over seeds, and a peer that
-spreads one run over the cores by itself does that; the wall's time counts. All are seconds per round and run.
+Every repetition of a peer is a process of its own. Its first and last round do not count
+(compiling, evaluating). On one core a process is pinned to it and its processor time counts
+(Flower's clients are processes of their own: the wall's). On all cores there is one such process
+per core at the same time, as in a sweep over seeds, and a peer that spreads one run over the cores
+by itself does that; the wall's time counts. All are seconds per round and run.
 """
 
 import argparse
@@ -39,7 +41,11 @@ def measured(name: str, work: Workload, folder: Path, everywhere: bool) -> dict[
     """One repetition: seconds per round and run, accuracy after the last round."""
     peer, interpreter = PEERS[name], python(name)
     data, settings = work.write(folder)
-    places = [CORES] if everywhere and peer.spreads else [[core] for core in (CORES if everywhere else CORES[:1])]
+    places = (
+        [CORES]
+        if everywhere and peer.spreads
+        else [[core] for core in (CORES if everywhere else CORES[:1])]
+    )
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPTS.parents[2])}
     command = [str(interpreter), str(SCRIPTS / f"{peer.script}.py"), str(data), str(settings)]
     logs = [folder / f"{peer.script}-{i}.log" for i in range(len(places))]
@@ -47,7 +53,9 @@ def measured(name: str, work: Workload, folder: Path, everywhere: bool) -> dict[
     for cores, log in zip(places, logs, strict=True):
         pinned = ["taskset", "-c", ",".join(map(str, cores)), *command]
         with log.open("w") as out:
-            run = subprocess.Popen(pinned, cwd=folder, env=environment, stdout=out, stderr=out, start_new_session=True)
+            run = subprocess.Popen(
+                pinned, cwd=folder, env=environment, stdout=out, stderr=out, start_new_session=True
+            )
         runs.append(run)
     try:
         for run in runs:
@@ -67,11 +75,16 @@ def measured(name: str, work: Workload, folder: Path, everywhere: bool) -> dict[
         found.append(json.loads(results[-1]))
     kind = "wall" if everywhere or peer.spreads else "processor"
     rates = [1 / statistics.median(one[kind][1:-1]) for one in found]
-    return {"seconds": 1 / sum(rates), "accuracy": found[0]["accuracy"], "version": found[0]["version"]}
+    return {
+        "seconds": 1 / sum(rates),
+        "accuracy": found[0]["accuracy"],
+        "version": found[0]["version"],
+    }
 
 
 def settle(patience: float) -> float:
-    """Wait until the processor is free, at most so many seconds; its idle share in the last second."""
+    """Wait until the processor is free, at most so many seconds; its idle share in the last
+    second."""
     end = time.monotonic() + patience
     while True:
         before = ticks()
@@ -87,7 +100,9 @@ def ticks() -> tuple[int, int]:
     return spent[3] + spent[4], sum(spent)
 
 
-def against_peers(names: list[str], work: dict[str, Workload], repeats: int, patience: float) -> list[dict[str, Any]]:
+def against_peers(
+    names: list[str], work: dict[str, Workload], repeats: int, patience: float
+) -> list[dict[str, Any]]:
     """Everyone in turns: a row per peer, workload, setting and repetition."""
     rows: list[dict[str, Any]] = []
     for title, one in work.items():
@@ -122,7 +137,14 @@ def against_loops(repeats: int, small: bool, patience: float) -> list[dict[str, 
             torch.set_num_threads(threads)
             for name, times in loops.interleaved(ways, repeats).items():
                 rows += [
-                    {"workload": title, "peer": name, "cores": threads, "repeat": i, "free": free, "seconds": s}
+                    {
+                        "workload": title,
+                        "peer": name,
+                        "cores": threads,
+                        "repeat": i,
+                        "free": free,
+                        "seconds": s,
+                    }
                     for i, s in enumerate(times)
                 ]
             torch.set_num_threads(1)
@@ -133,13 +155,25 @@ def against_loops(repeats: int, small: bool, patience: float) -> list[dict[str, 
 def figure(rounds: int) -> list[dict[str, Any]]:
     """W7: DCFL's figure 4, with a worker per core."""
     seconds = whole_figure(len(CORES), rounds)
-    return [{"workload": "W7", "peer": FIGURE, "cores": len(CORES), "repeat": 0, "seconds": seconds, "rounds": rounds}]
+    return [
+        {
+            "workload": "W7",
+            "peer": FIGURE,
+            "cores": len(CORES),
+            "repeat": 0,
+            "seconds": seconds,
+            "rounds": rounds,
+        }
+    ]
 
 
 def limits() -> dict[str, float]:
     """What this machine's processor and memory can do: one thread, best of some repetitions."""
     a, b, out = (torch.randn(1024, 1024) for _ in range(3))
-    small, large = torch.zeros(2 << 20), torch.zeros(100 << 20)  # 8 MB: in the cache; 400 MB: in memory
+    small, large = (
+        torch.zeros(2 << 20),
+        torch.zeros(100 << 20),
+    )  # 8 MB: in the cache; 400 MB: in memory
 
     def rate(amount: float, work: Callable[[], object], repeats: int = 20) -> float:
         return amount / min(loops.interleaved({"": work}, repeats)[""]) / 1e9
@@ -156,12 +190,17 @@ def limits() -> dict[str, float]:
 def machine() -> dict[str, Any]:
     flags = Path("/proc/cpuinfo").read_text()
     return {
-        "processor": processor(), "cores": len(CORES),
-        "instructions": ", ".join(name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in flags),
+        "processor": processor(),
+        "cores": len(CORES),
+        "instructions": ", ".join(
+            name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in flags
+        ),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
-        "python": platform.python_version(), "torch": torch.__version__, "date": str(date.today()),
-        "fast_kernel": is_single_precision()
-    }  # fmt: skip
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "date": str(date.today()),
+        "fast_kernel": is_single_precision(),
+    }
 
 
 def say(row: dict[str, Any]) -> None:
@@ -173,8 +212,17 @@ def main() -> None:
     ask.add_argument("--peers", nargs="*", default=list(PEERS), help="some of: " + ", ".join(PEERS))
     ask.add_argument("--workloads", nargs="*", default=[*WORK, "loops", "figure", "growth"])
     ask.add_argument("--repeats", type=int, default=5)
-    ask.add_argument("--patience", type=float, default=20, help="seconds to wait for a free processor before each run")
-    ask.add_argument("--small", action="store_true", help="tiny sizes: shows that everything runs; writes to build/")
+    ask.add_argument(
+        "--patience",
+        type=float,
+        default=20,
+        help="seconds to wait for a free processor before each run",
+    )
+    ask.add_argument(
+        "--small",
+        action="store_true",
+        help="tiny sizes: shows that everything runs; writes to build/",
+    )
     given = ask.parse_args()
     torch.set_num_threads(1)
     raw = HERE / ("small.json" if given.small else "results.json")
@@ -188,7 +236,9 @@ def main() -> None:
         settle(given.patience)
         rows += figure(3 if given.small else ROUNDS)
     fresh = {(row["workload"], row["peer"]) for row in rows}
-    done["rows"] = [row for row in kept["rows"] if (row["workload"], row["peer"]) not in fresh] + rows
+    done["rows"] = [
+        row for row in kept["rows"] if (row["workload"], row["peer"]) not in fresh
+    ] + rows
     if "growth" in given.workloads:
         done["growth"] = []
         for kind, values in (growth.POINTS | {"shares": (1000,)}).items():

@@ -28,10 +28,13 @@ def batches(n, b, side, background, ink, seed=0):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    side=st.integers(1, 6), hidden=st.lists(st.integers(1, 20), max_size=2), batch=st.integers(1, 70),
-    background=st.sampled_from([0.0, -1.0, 2.5]), ink=st.sampled_from([0.0, 0.1, 0.4, 1.0]),
+    side=st.integers(1, 6),
+    hidden=st.lists(st.integers(1, 20), max_size=2),
+    batch=st.integers(1, 70),
+    background=st.sampled_from([0.0, -1.0, 2.5]),
+    ink=st.sampled_from([0.0, 0.1, 0.4, 1.0]),
     threads=st.sampled_from([1, 3]),
-)  # fmt: skip
+)
 def test_a_background_changes_nothing(side, hidden, batch, background, ink, threads):
     model = mlp((1, side, side), 3, tuple(hidden))
     rows = torch.stack([model.init(0, k) for k in range(3)]).double()

@@ -20,9 +20,11 @@ from tests.test_training import clients, plain, starts
 
 LANES = VECTOR // 4
 OPTIONS = {
-    "plain": {}, "momentum": {"momentum": 0.9}, "all": {"momentum": 0.5, "weight_decay": 0.05, "prox": 0.3},
+    "plain": {},
+    "momentum": {"momentum": 0.9},
+    "all": {"momentum": 0.5, "weight_decay": 0.05, "prox": 0.3},
     "pulled": {"weight_decay": 0.05, "prox": 0.3},
-}  # fmt: skip
+}
 
 
 def block(x, w, b, pooled=True):
@@ -84,10 +86,15 @@ def test_a_block_by_hand():
 
 @settings(max_examples=40, deadline=None)
 @given(
-    colours=st.integers(1, 3), channels=st.integers(1, 11), height=st.integers(9, 13), width=st.integers(9, 13),
-    kernel=st.integers(1, 8), pooled=st.booleans(), coarse=st.booleans(),
+    colours=st.integers(1, 3),
+    channels=st.integers(1, 11),
+    height=st.integers(9, 13),
+    width=st.integers(9, 13),
+    kernel=st.integers(1, 8),
+    pooled=st.booleans(),
+    coarse=st.booleans(),
     dtype=st.sampled_from([torch.float32, torch.float64]),
-)  # fmt: skip
+)
 def test_a_block_is_pytorchs(colours, channels, height, width, kernel, pooled, coarse, dtype):
     """`coarse` numbers are small integers: maxima are tied."""
     draw = torch.Generator().manual_seed(10 * channels + 100 * height + width)
@@ -111,10 +118,15 @@ def test_a_diverged_block_stays_visible(bad, pooled):
 
 @settings(max_examples=30, deadline=None)
 @given(
-    colours=st.sampled_from([1, 3]), channels=st.lists(st.integers(1, 5), min_size=1, max_size=2),
-    hidden=st.lists(st.integers(1, 9), max_size=2), more=st.integers(0, 3), batch=st.integers(1, 6),
-    options=st.sampled_from(sorted(OPTIONS)), kernel=st.sampled_from([2, 3, 5]), pool=st.sampled_from(["each", "last"]),
-)  # fmt: skip
+    colours=st.sampled_from([1, 3]),
+    channels=st.lists(st.integers(1, 5), min_size=1, max_size=2),
+    hidden=st.lists(st.integers(1, 9), max_size=2),
+    more=st.integers(0, 3),
+    batch=st.integers(1, 6),
+    options=st.sampled_from(sorted(OPTIONS)),
+    kernel=st.sampled_from([2, 3, 5]),
+    pool=st.sampled_from(["each", "last"]),
+)
 def test_training_is_the_plain_loops(colours, channels, hidden, more, batch, options, kernel, pool):
     """Any depth, widths and sides, odd ones too."""
     side = 6 if len(channels) == 1 else 16
@@ -131,9 +143,11 @@ def test_training_is_the_plain_loops(colours, channels, hidden, more, batch, opt
 
 @settings(max_examples=15, deadline=None)
 @given(
-    clip=st.sampled_from([0.01, 0.3, 50.0]), noise=st.sampled_from([0.0, 0.7]), momentum=st.sampled_from([0.0, 0.9]),
+    clip=st.sampled_from([0.01, 0.3, 50.0]),
+    noise=st.sampled_from([0.0, 0.7]),
+    momentum=st.sampled_from([0.0, 0.9]),
     pool=st.sampled_from(["each", "last"]),
-)  # fmt: skip
+)
 def test_private_training_is_the_loops(clip, noise, momentum, pool):
     """The loop's is compared with Opacus' in test_privacy."""
     model = cnn((1, 16, 17), 3, (2, 3), 5, pool, (5,))

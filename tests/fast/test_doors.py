@@ -1,5 +1,5 @@
-"""What compiled code may do is listed, and everything else, or with FEDCLUST_PLAIN=1 all of it, goes
-the plain way, which gives the same results."""
+"""What compiled code may do is listed, and everything else, or with FEDCLUST_PLAIN=1 all of it,
+goes the plain way, which gives the same results."""
 
 import ast
 import os
@@ -62,7 +62,8 @@ def test_nothing_compiled_is_imported_when_all_is_plain():
 import sys, torch
 import fedclust as fc
 fed = fc.partition.iid(fc.datasets.load("glyphs", n=80, n_test=20), clients=4)
-for model in (fc.models.mlp(fed.shape, fed.classes, (8,)), fc.models.cnn(fed.shape, fed.classes, (2,))):
+shape, n = fed.shape, fed.classes
+for model in (fc.models.mlp(shape, n, (8,)), fc.models.cnn(shape, n, (2,))):
     for train in (fc.LocalSGD(model, lr=0.1), fc.DPSGD(model, lr=0.1, noise_multiplier=1.0)):
         fc.run(fc.algorithms.FedAvg(train), fed, model, rounds=1, seed=0)
     fc.run(fc.algorithms.Joint(fc.LocalSGD(model, lr=0.1), k=2), fed, model, rounds=2, seed=0)
@@ -93,17 +94,24 @@ class Louder(Joint):
 THETA = torch.zeros(1, MLP.size)
 
 
-@pytest.mark.parametrize(("train", "may"), [
-    (LocalSGD(MLP, lr=0.1), True),
-    (LocalSGD(CNN, lr=0.1, momentum=0.9, weight_decay=0.1, prox=0.1, decay=0.9, steps=3), True),
-    (DPSGD(MLP, lr=0.1, epsilon=10.0), True),
-    (Shy(MLP, lr=0.1, shyness=0.5), False), (Shy(MLP, lr=0.1), False),
-    (LocalSGD(MLP, lr=0.1, optimizer="adam"), False), (LocalSGD(MLP, lr=0.1, backend="loop"), False),
-    (LocalSGD(MLP, lr=0.1, augment="crop_flip"), False), (LocalSGD(MLP, lr=0.1, autocast=True), False),
-    (LocalSGD(MLP, lr=0.1, device="meta"), False), (LocalSGD(BUFFERS, lr=0.1), False),
-    (LocalSGD(Other(MLP.build, MLP.shape, 4, MLP.dense), lr=0.1), False),
-    (LocalSGD(cnn((1, 28, 28), 10, (4,), 9, "each", ()), lr=0.1), False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("train", "may"),
+    [
+        (LocalSGD(MLP, lr=0.1), True),
+        (LocalSGD(CNN, lr=0.1, momentum=0.9, weight_decay=0.1, prox=0.1, decay=0.9, steps=3), True),
+        (DPSGD(MLP, lr=0.1, epsilon=10.0), True),
+        (Shy(MLP, lr=0.1, shyness=0.5), False),
+        (Shy(MLP, lr=0.1), False),
+        (LocalSGD(MLP, lr=0.1, optimizer="adam"), False),
+        (LocalSGD(MLP, lr=0.1, backend="loop"), False),
+        (LocalSGD(MLP, lr=0.1, augment="crop_flip"), False),
+        (LocalSGD(MLP, lr=0.1, autocast=True), False),
+        (LocalSGD(MLP, lr=0.1, device="meta"), False),
+        (LocalSGD(BUFFERS, lr=0.1), False),
+        (LocalSGD(Other(MLP.build, MLP.shape, 4, MLP.dense), lr=0.1), False),
+        (LocalSGD(cnn((1, 28, 28), 10, (4,), 9, "each", ()), lr=0.1), False),
+    ],
+)
 def test_which_trainers_it_takes(train, may):
     assert fast.supports(train, THETA) == may
     assert fast.predicts(train.model, THETA[0]) == (train.model in (MLP, CNN))

@@ -23,11 +23,13 @@ def clients(images):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    side=st.integers(1, 6), hidden=st.lists(st.integers(1, 20), max_size=2),
+    side=st.integers(1, 6),
+    hidden=st.lists(st.integers(1, 20), max_size=2),
     background=st.sampled_from([0.0, -1.0, 2.5]),
-    ink=st.sampled_from([0.0, 0.1, 0.4, 1.0]), batch=st.integers(1, 9),
+    ink=st.sampled_from([0.0, 0.1, 0.4, 1.0]),
+    batch=st.integers(1, 9),
     more=st.sampled_from([{}, {"momentum": 0.9}, {"prox": 0.1}, {"weight_decay": 0.1}]),
-)  # fmt: skip
+)
 def test_a_background_changes_nothing(side, hidden, background, ink, batch, more):
     """Images of which a part is one value, whatever it is, train as in the plain loop."""
     draw = torch.Generator().manual_seed(side)

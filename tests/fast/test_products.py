@@ -10,9 +10,12 @@ from fedclust.fast import products
 
 @settings(max_examples=60, deadline=None)
 @given(
-    m=st.integers(0, 23), k=st.integers(0, 9), n=st.integers(1, 4), spare=st.integers(0, 3),
+    m=st.integers(0, 23),
+    k=st.integers(0, 9),
+    n=st.integers(1, 4),
+    spare=st.integers(0, 3),
     real=st.sampled_from([np.float32, np.float64]),
-)  # fmt: skip
+)
 def test_sums_of_products_in_panels(m, k, n, spare, real):
     """Whole numbers, so that every order of summation gives the same."""
     lanes, draw = products.VECTOR // real(0).itemsize, np.random.default_rng(m + 100 * k)

@@ -83,10 +83,13 @@ def test_two_lines_go_together_unless_they_have_hardly_a_zero():
 
 @settings(max_examples=60, deadline=None)
 @given(
-    n=st.integers(1, 70), width=st.integers(1, 200), panels=st.integers(1, 9),
-    zeros=st.sampled_from([0.0, 0.2, 0.5, 0.9, 1.0]), real=st.sampled_from([np.float32, np.float64]),
+    n=st.integers(1, 70),
+    width=st.integers(1, 200),
+    panels=st.integers(1, 9),
+    zeros=st.sampled_from([0.0, 0.2, 0.5, 0.9, 1.0]),
+    real=st.sampled_from([np.float32, np.float64]),
     few=st.sampled_from([1, 2]),
-)  # fmt: skip
+)
 def test_only_zeros_are_left_out(n, width, panels, zeros, real, few):
     """a b and a^T d, and what a^T d is to c, as NumPy has them, for lines in any order."""
     draw, lanes = np.random.default_rng(n), VECTOR // real(0).itemsize
