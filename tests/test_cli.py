@@ -49,7 +49,11 @@ def project(tmp_path, monkeypatch):
 
 
 def test_help_does_not_wait_for_torch():
-    program = "import sys, fedclust.cli as c\ntry: c.main(['--help'])\nexcept SystemExit: print('torch' in sys.modules)"
+    program = (
+        "import sys, fedclust.cli as c\n"
+        "try: c.main(['--help'])\n"
+        "except SystemExit: print('torch' in sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
@@ -202,9 +206,13 @@ def test_doctor_names_what_is_missing(project, capsys, monkeypatch):
 
 def test_verify_trains_shipped_records_again(project, capsys):
     settings = {
-        "data": {"name": "glyphs", "n": 60, "n_test": 20}, "partition": {"kind": "iid", "clients": 2},
-        "model": {"kind": "mlp", "hidden": [4]}, "train": {"lr": 0.1}, "method": {"kind": "FedAvg"}, "rounds": 2,
-    }  # fmt: skip
+        "data": {"name": "glyphs", "n": 60, "n_test": 20},
+        "partition": {"kind": "iid", "clients": 2},
+        "model": {"kind": "mlp", "hidden": [4]},
+        "train": {"lr": 0.1},
+        "method": {"kind": "FedAvg"},
+        "rounds": 2,
+    }
     assert cli.main(["verify"]) == 1 and "no records" in capsys.readouterr().out
     sweep([Trial(settings, 0)], jobs=1)
     folder = project / "figures" / "quick" / "toy" / "records"
