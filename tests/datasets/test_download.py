@@ -207,3 +207,31 @@ def test_addresses_are_torchvisions():
     for name, spec in datasets.SPECS.items():
         known = [source.command[-1] for source in spec.remote if "://" in source.command[-1]]
         assert [a.removesuffix("{}.gz") for a in known] == mirrors.get(name, [archives.get(name)])
+
+
+def test_holes_and_members_by_the_hundred_thousand(tmp_path):
+    """A small file that promises gigabytes, and one whose list alone takes long to read."""
+    sparse = tmp_path / "hole"
+    with sparse.open("wb") as file:
+        file.truncate(3 << 30)
+    made = tmp_path / "sparse.tgz"
+    command = ["tar", "--sparse", "--format=gnu", "-czf", made, "-C", tmp_path, "hole"]
+    if subprocess.run(command, capture_output=True).returncode == 0:
+        with pytest.raises(ValueError, match=r"sparse\.tgz has no file hole"):
+            download.unpack(made, ["hole"])
+    block = tarfile.TarInfo("package/a").tobuf()
+    many = tmp_path / "many.tgz"
+    many.write_bytes(gzip.compress(block * 400_000, compresslevel=1))
+    began = time.process_time()
+    with pytest.raises(ValueError, match="refused"):
+        download.unpack(many, ["package/b"])
+    few = tmp_path / "few.tgz"
+    few.write_bytes(gzip.compress(os.urandom(1 << 10) + block))
+    with pytest.raises(ValueError, match=r"few\.tgz is damaged or no archive"):
+        download.unpack(few, ["package/b"])
+    with zipfile.ZipFile(tmp_path / "many.zip", "w") as file:
+        for member in range(2000):
+            file.writestr(str(member), b"")
+    with pytest.raises(ValueError, match="more than 1,000 members"):
+        download.unpack(tmp_path / "many.zip", ["0"])
+    assert time.process_time() - began < 4
