@@ -149,7 +149,8 @@ class Joint(Method):
                 (loss / len(members)).backward()
             with torch.no_grad():
                 for weight in net.parameters():
-                    weight -= lr * weight.grad if weight.grad is not None else 0  # Eq. 5, Eq. 7
+                    if weight.grad is not None:
+                        weight.sub_(weight.grad, alpha=lr)  # Eq. 5, Eq. 7
             new[k] = model.row(net)
         return new
 

@@ -133,10 +133,12 @@ def noise(size: int, key: int, first: int = 0) -> Tensor:
     The plain way takes the same random bits and the exact quantiles; the two differ by rounding.
     """
     if plain():
-        from fedclust.fast import quantiles as chosen
-    else:
-        from fedclust.fast import normal as chosen
-    return chosen.normal(size, key, first)
+        from fedclust.fast import quantiles
+
+        return quantiles.normal(size, key, first)
+    from fedclust.fast import normal
+
+    return normal.normal(size, key, first)
 
 
 def large_products(like: Tensor, products: int) -> AbstractContextManager[None]:
