@@ -144,8 +144,8 @@ def dependencies(trial: Trial) -> dict[str, str]:
 def own_files(trial: Trial) -> dict[str, Path]:
     """The files of a user's own parts."""
     found: dict[str, Path] = {}
-    for path in own.paths(trial.settings):
-        found |= own.files(path, "part")
+    for part, path in own.paths(trial.settings).items():
+        found |= own.files(path, part)
     return found
 
 

@@ -19,10 +19,10 @@ SETTINGS = {"data": "name", "partition": "kind", "model": "kind", "method": "kin
 _loaded: dict[str, str] = {}  # the modules in memory: hash of the file that they were made from
 
 
-def paths(settings: dict[str, Any]) -> list[str]:
-    """The dotted paths in a trial's settings."""
-    named = [settings.get(part, {}).get(key, "") for part, key in SETTINGS.items()]
-    return [path for path in named if isinstance(path, str) and "." in path]
+def paths(settings: dict[str, Any]) -> dict[str, str]:
+    """The dotted paths in a trial's settings, by what they are."""
+    named = {part: settings.get(part, {}).get(key, "") for part, key in SETTINGS.items()}
+    return {part: path for part, path in named.items() if isinstance(path, str) and "." in path}
 
 
 def find(path: str, what: str) -> Any:

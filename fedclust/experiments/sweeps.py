@@ -169,6 +169,7 @@ def spread(jobs: list["Job"], workers: int, backend: str, progress: Progress, fo
 def in_processes(work: list[list["Job"]], workers: int) -> Iterator[Found]:
     """In processes of this machine, which stay for the next sweep."""
     own = {name: value for name, value in os.environ.items() if name.startswith("FEDCLUST_")}
+    own["PWD"] = os.getcwd()  # another working folder means other files of one's own: new workers
     pool = get_reusable_executor(
         workers, timeout=IDLE, initializer=settle, initargs=(os.getpid(),), env=ONE_THREAD | own
     )

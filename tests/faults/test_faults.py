@@ -36,7 +36,7 @@ from tests.report.test_report import TOML, parameters
 def test_figures_that_cannot_be_written_are_named_before_anything_is_trained(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("FEDCLUST_FIGURES", str(tmp_path / "file" / "figures"))
-    with pytest.raises(OSError, match=r"nothing can be written to .*set FEDCLUST_FIGURES"):
+    with pytest.raises(OSError, match=r"cannot write to .*set FEDCLUST_FIGURES"):
         report.Report(papers.check(papers.tomllib.loads(TOML), "toy.toml"), parameters())
 
 
