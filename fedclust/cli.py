@@ -172,11 +172,14 @@ def literal(text: str) -> Any:
 
 
 def report(args: argparse.Namespace) -> int:
-    """fill the scoreboard: README and figures/<tier>/"""
-    from fedclust.report import scoreboard
+    """fill the scoreboard, the forest plot and the README's part"""
+    from fedclust.report import forest, scoreboard
 
-    for path in scoreboard.publish([args.tier] if args.tier else TIERS[1:]):
+    shipped = scoreboard.shipped()  # before a run of tier paper becomes the shipped one
+    for path in [*scoreboard.publish(), *forest.draw()]:
         print(os.path.relpath(path))
+    if args.tier:
+        print(scoreboard.summary(shipped, args.tier))
     return 0
 
 
@@ -227,7 +230,9 @@ def plan(args: argparse.Namespace) -> int:
         return 0
     found = seeds.table(papers.load(args.key), *seeds.read(args.key, args.tier), args.cap)
     print(seeds.text_of(found))
-    most = found["seeds"].max()
+    most, asked = found["seeds"].max(), found["seeds"].dropna()
+    for number in (5, 11, args.cap):
+        print(f"{number} seeds surely decide {(asked <= number).sum()} of {len(found)} claims")
     print(f"seeds: {min(most, args.cap):.0f} (claims need up to {most:.0f}, the cap is {args.cap})")
     return 0
 

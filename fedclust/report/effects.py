@@ -17,24 +17,90 @@
     control          ids of [[control]] that replace the claim's
     beside           true: shown, but not counted
 
-A [[control]] has id, label, expr, paper (the printed level) and chance (default 0) or horizon.
+A [[control]] has id, label, expr, where, and the printed level as `paper` (with `chance`, default
+0) or a smallest one as `at_least`; arrivals have a horizon. A claim says `uncontrolled` and why, if
+nothing is trained. `ours`: a question of ours, not counted. `unseen`: the tiers that cannot see it,
+with the reason. [[claim.changed]]: a rule that was mended. [[left_out]]: what is no claim, and why.
+[[seeds_planned]]: how many seeds a tier has, set from the spread of a pilot (plan.py).
 """
 
 import ast
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fedclust.report.expressions import evaluate
+from fedclust.report.expressions import ExpressionError, evaluate, parse
 
 KINDS = ("effect", "bound", "ratio", "arrivals", "count")
-BOUNDS = ("at_least", "at_most")
+BOUNDS, NUMBERS = ("at_least", "at_most"), ("above", "below", "paper", "least", "tried")
+KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, also allowed)
+    "control": (
+        {"id", "label", "expr", "where"},
+        {"paper", "chance", "at_least", "horizon", "note"},
+    ),
+    "left_out": ({"id", "text", "where", "figure", "reason"}, set()),
+    "seeds_planned": ({"tier", "number", "cap", "date", "reason"}, set()),
+    "claim": (
+        {"id", "short", "text", "where", "figure", "test"},
+        {"control", "uncontrolled", "note", "ours", "unseen", "changed"},
+    ),
+    "changed": ({"date", "before", "reason"}, set()),
+    "test": (
+        {"label", "expr"},
+        {"kind", "reason", "horizon", "range", "exact", "possible", "control", "beside"}
+        | {*BOUNDS, *NUMBERS},
+    ),
+}
 
 
 class RuleError(ValueError):
     """A test cannot be judged as it is written; the message says why."""
+
+
+def check(test: dict[str, Any]) -> None:
+    """An error if a test cannot be judged, before anything is trained for it."""
+    for name in ("expr", "possible", "horizon"):
+        if name == "expr" or isinstance(test.get(name), str):
+            try:
+                parse(test[name])
+            except ExpressionError as error:
+                raise RuleError(f"{name} {str(test[name])[:60]}: {error}") from error
+    numbers(test, (*BOUNDS, *NUMBERS))
+    ends = test.get("range", [0.0, 1.0])
+    numbers(dict(enumerate(ends)), range(len(ends)))
+    if len(ends) != 2 or not ends[0] < ends[1]:
+        raise RuleError(f"range = {str(ends)[:60]} must be two numbers, the lower one first")
+    if kind_of(test) not in KINDS:
+        raise RuleError(f"kind = {test['kind'][:60]!r} must be one of {', '.join(KINDS)}")
+    if {"above", "below"} <= test.keys() or (is_bound(test) and {"above", "below"} & test.keys()):
+        raise RuleError("it has one side, `above` or `below`, or bounds")
+    if is_ratio(test) and {1.0} != {1.0, *(test[end] for end in ("above", "below") if end in test)}:
+        raise RuleError("a ratio's point of no effect is 1")
+    if ("least" in test) != ("reason" in test):
+        raise RuleError("`least` comes with its `reason`")
+    if (kind_of(test) == "arrivals") != ("horizon" in test):
+        raise RuleError("`horizon` belongs to kind arrivals, which needs it")
+    marks(test)
+
+
+def check_control(control: dict[str, Any]) -> None:
+    """An error if it cannot be said whether the baseline is where the paper's was."""
+    parse(control["expr"])
+    numbers(control, ("paper", "chance", "at_least"))
+    if "paper" not in control and "at_least" not in control:
+        raise RuleError("give the printed level as `paper`, or a smallest one as `at_least`")
+
+
+def numbers(entry: dict[Any, Any], names: Iterable[Any]) -> None:
+    """An error unless each of these keys, where it is there, is a finite number."""
+    for name in names:
+        value = entry.get(name, 0.0)
+        real = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not real or not abs(value) < 1e300:
+            raise RuleError(f"{name} = {str(value)[:60]} must be a number")
 
 
 def kind_of(test: dict[str, Any]) -> str:
@@ -57,6 +123,16 @@ def turn(test: dict[str, Any], value: Any) -> Any:
         with np.errstate(all="ignore"):
             return (-1 if "below" in test else 1) * np.log(value)
     return test["below"] - value if "below" in test else value - test.get("above", 0.0)
+
+
+def back(test: dict[str, Any], x: Any) -> Any:
+    """What `turn` has turned, in the units of `expr` again, and within its range."""
+    if not is_bound(test):
+        if is_ratio(test):
+            x = np.exp(-x if "below" in test else x)
+        else:
+            x = test["below"] - x if "below" in test else x + test.get("above", 0.0)
+    return np.clip(x, *test.get("range", (None, None)))
 
 
 def marks(test: dict[str, Any]) -> tuple[float | None, float]:
@@ -85,9 +161,18 @@ def values(test: dict[str, Any], measures: pd.DataFrame) -> Any:
     if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)):
         raise RuleError(f"{test['expr']!r}: arrivals are compared as 'a / b'")
     a, b = (evaluate(ast.unparse(side), measures) for side in (node.left, node.right))
-    neither = np.mean(np.isnan(a) & np.isnan(b))  # if hardly any arrives, nothing is compared
     ratio = (ended(test, a, measures) / ended(test, b, measures)).to_numpy()
-    return turn(test, ratio * (math.nan if neither > 0.5 else 1.0))
+    run = ~np.isnan(ratio)  # a seed that was not run has no horizon either
+    neither = np.mean((a.isna() & b.isna())[run]) if run.any() else 0.0
+    return turn(test, ratio * (math.nan if neither > 0.5 else 1.0))  # nothing can be compared
+
+
+def by_count(test: dict[str, Any], x: Any) -> bool:
+    """Whether seeds are counted: all agree, or most are at the end of the scale."""
+    if len(x) < 2 or kind_of(test) == "count":
+        return kind_of(test) == "count"
+    at_end = np.isin(back(test, x), test.get("range", ())).mean() > 0.5
+    return bool(np.ptp(x) <= 1e-12 or at_end)
 
 
 def ended(entry: dict[str, Any], x: pd.Series, measures: pd.DataFrame) -> pd.Series:

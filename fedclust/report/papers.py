@@ -1,13 +1,13 @@
-"""papers/<key>.toml: what a paper printed, what it left open, what it claims.
+"""papers/<key>.toml: what a paper printed, what it left open, and what it claims.
 
-A claim has one or more tests, written down before the verdict is looked at: an expression over the
-measures of a run (one value per seed) and a bound. Its verdict is the weakest of its tests'.
+A claim's tests are written down before the verdict is looked at. Their keys: effects.py.
 """
 
 import ast
 import math
 import re
 import tomllib
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -16,19 +16,23 @@ from typing import Any, TypeGuard
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from fedclust.paths import TIERS, root, short
-from fedclust.report import expressions
+from fedclust.report import effects
+from fedclust.report.verdicts import interval
+
+__all__ = ["Paper", "PaperError", "Parameters", "check", "interval", "keys", "load", "start"]
 
 SOURCES = ("paper", "author-code", "likely-base", "assumed", "spec")
-VERDICTS = ("not reproduced", "inconclusive", "direction", "reproduced")  # from weak to strong
-BOUNDS = ("above", "below", "at_least", "at_most")
 RUN = {"tier": "quick", "jobs": 2, "backend": "loky"}  # how a notebook runs, in every paper
 MOST_SEEDS = 1000
 LARGEST = 2**63
+CLAIMS = ("control", "left_out", "seeds_planned", "claim")  # the sections on claims
 KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, also allowed)
-    "": ({"key", "paper", "setting", "figure", "claim"}, {"data", "reading", "table"}),
+    "": (
+        {"key", "paper", "setting", "figure", "claim"},
+        {"data", "reading", "table", *CLAIMS[:-1]},
+    ),
     "paper": ({"title", "authors", "venue", "year", "claim"}, {"doi", "url", "code", "hours"}),
     "data": ({"names"}, {"stand_in", "note"}),
     "setting": (
@@ -38,14 +42,18 @@ KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, also allowed
     "reading": ({"name", "value", "source"}, {"where", "note"}),
     "table": ({"id", "caption", "columns", "rows"}, {"kind", "note", "extra"}),
     "figure": ({"id", "caption"}, {"note", "extra"}),
-    "claim": ({"id", "text", "where", "test"}, {"note"}),
-    "test": ({"expr"}, {*BOUNDS, "paper", "tolerance", "note"}),
+    **effects.KEYS,
 }
 TYPES: dict[str, Any] = {  # of keys, in whatever section
     **dict.fromkeys(("title", "venue", "text", "caption", "where", "note"), str),
+    **dict.fromkeys(("label", "short", "expr", "possible", "reason", "before", "date"), str),
+    **dict.fromkeys(("uncontrolled", "kind"), str),
     **dict.fromkeys(("authors", "names", "allowed", "columns", "rows"), list),
-    **dict.fromkeys(("parameter", "optional", "extra"), bool),
-    **dict.fromkeys(("min", "max", "tolerance", "hours"), (int, float)),
+    **dict.fromkeys(("figure", "control", "changed", "range"), list),
+    **dict.fromkeys(("parameter", "optional", "extra", "ours", "beside", "exact"), bool),
+    **dict.fromkeys(("min", "max", "hours", "at_least", "at_most", "above", "below"), (int, float)),
+    **dict.fromkeys(("least", "tried", "chance", "number", "cap"), (int, float)),
+    "unseen": dict,
 }
 Entries = dict[str, dict[str, Any]]
 
@@ -64,6 +72,9 @@ class Paper:
     readings: Entries
     tables: Entries
     figures: Entries
+    controls: Entries
+    left_out: Entries
+    seeds_planned: Entries
     claims: Entries
 
     def at(self, tier: str, device: str = "cpu") -> dict[str, Any]:
@@ -130,8 +141,9 @@ def check(content: dict[str, Any], file: str) -> Paper:
     """The file's content as a `Paper`, or an error that names the file and the place in it."""
     complete("", content, f"{file}: top level")
     complete("paper", content["paper"], f"{file}: paper")
-    sections = ("setting", "reading", "table", "figure", "claim")
-    settings, readings, tables, figures, claims = (blocks(s, content, file) for s in sections)
+    sections = ("setting", "reading", "table", "figure")
+    settings, readings, tables, figures = (blocks(s, content, file) for s in sections)
+    claimed = {section: blocks(section, content, file) for section in CLAIMS}
     if twice := settings.keys() & readings.keys():
         raise PaperError(f"{file}: {', '.join(twice)} is a setting and a reading; keep one")
     for name, entry in (settings | readings).items():
@@ -150,10 +162,15 @@ def check(content: dict[str, Any], file: str) -> Paper:
         rows = [row if isinstance(row, list) else [] for row in table["rows"]]
         if not all(len(row) == count + 1 and isinstance(row[0], str) for row in rows):
             raise PaperError(f"{file}: table {name}: each row must be its name and {count} cells")
-    for name, claim in claims.items():
-        check_claim(claim, f"{file}: claim {name}")
+    shown = ["text", *tables, *figures]
+    for name, claim in claimed["claim"].items():
+        check_claim(claim, claimed["control"].keys(), shown, f"{file}: claim {name[:60]}")
+    for name, entry in claimed["left_out"].items():
+        within(entry["figure"], shown, f"{file}: left_out {name[:60]}: figure")
+    for name, entry in claimed["control"].items():
+        judged(effects.check_control, entry, f"{file}: control {name[:60]}")
     key = str(content["key"])
-    return Paper(key, content["paper"], settings, readings, tables, figures, claims)
+    return Paper(key, content["paper"], settings, readings, tables, figures, *claimed.values())
 
 
 def complete(section: str, entry: Any, where: str) -> None:
@@ -179,7 +196,8 @@ def blocks(section: str, content: dict[str, Any], file: str) -> Entries:
     entries = content.get(section, [])
     if not isinstance(entries, list):
         raise PaperError(f"{file}: {section}: write [[{section}]], one block each")
-    name = "name" if section in ("setting", "reading") else "id"
+    names = {"setting": "name", "reading": "name", "seeds_planned": "tier"}
+    name = names.get(section, "id")
     found: Entries = {}
     for number, entry in enumerate(entries, 1):
         label = entry.get(name, number) if isinstance(entry, dict) else number
@@ -191,21 +209,38 @@ def blocks(section: str, content: dict[str, Any], file: str) -> Entries:
     return found
 
 
-def check_claim(claim: dict[str, Any], where: str) -> None:
+def check_claim(claim: dict[str, Any], controls: Collection, known: Collection, where: str) -> None:
+    """A claim has a control or the reason why it needs none, and tests that can be judged."""
     if not isinstance(claim["test"], list) or not claim["test"]:
         raise PaperError(f"{where}: write [[claim.test]], at least one block")
+    if ("control" in claim) == ("uncontrolled" in claim):
+        raise PaperError(f"{where}: give `control`, or `uncontrolled` with the reason why not")
+    within(claim["figure"], known, f"{where}: figure")
+    within(claim.get("control", []), controls, f"{where}: control")
+    if not all(isinstance(reason, str) for reason in claim.get("unseen", {}).values()):
+        raise PaperError(f"{where}: unseen: give a reason for each tier")
+    for entry in claim.get("changed", []):
+        complete("changed", entry, f"{where}: changed")
     for test in claim["test"]:
         complete("test", test, f"{where}: test")
-        expr = test["expr"]
-        try:
-            expressions.parse(expr)
-        except expressions.ExpressionError as error:
-            raise PaperError(f"{where}: expr {short(expr)}: {error}") from error
-        if sum(bound in test for bound in BOUNDS) != 1:
-            raise PaperError(f"{where}: {expr!r} needs exactly one of {', '.join(BOUNDS)}")
-        for name in (*BOUNDS, "paper", "tolerance"):
-            if name in test and not isinstance(test[name], float) and not integer(test[name]):
-                raise PaperError(f"{where}: {name} = {short(test[name])} must be a number")
+        within(test.get("control", []), controls, f"{where}: {short(test['label'])}: control")
+        judged(effects.check, test, where)
+
+
+def judged(check: Callable[[dict[str, Any]], None], entry: dict[str, Any], where: str) -> None:
+    """An error that names the place, if a test or a control cannot be judged."""
+    try:
+        check(entry)
+    except ValueError as error:
+        raise PaperError(f"{where}: {short(entry['label'])}: {str(error)[:150]}") from error
+
+
+def within(names: Any, known: Collection, where: str) -> None:
+    """An error unless it is a list of known names."""
+    fine = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if not fine or any(name not in known for name in names):
+        some = ", ".join(name[:15] for name in list(known)[:6])
+        raise PaperError(f"{where} = {short(names)}: must be a list out of {some}")
 
 
 # --- values ---------------------------------------------------------------------------------------
@@ -224,7 +259,8 @@ def fits(setting: dict[str, Any], value: Any, where: str) -> Any:
     if type(value) is not kind or (kind is int and abs(value) > LARGEST):
         example = short(setting["value"])
         raise PaperError(f"{what}: must be of type {kind.__name__}, like {example}")
-    own = setting.get("own") and re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", value)
+    path = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
+    own = setting.get("own") and isinstance(value, str) and re.fullmatch(path, value)
     if "allowed" in setting and value not in setting["allowed"] and not own:
         raise PaperError(f"{what}: allowed are {', '.join(map(short, setting['allowed'][:9]))}")
     if kind in (int, float):
@@ -345,86 +381,3 @@ def present(device: str) -> None:
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not there.get(device, False):
         raise PaperError(f"parameter device = {device!r}: this machine has none; use 'cpu'")
-
-
-# --- verdicts --------------------------------------------------------------------------------------------------------
-
-
-def interval(samples: Any, level: float = 0.95) -> tuple[float, float, float]:
-    """Mean and t interval over seeds; one seed alone says nothing about the spread.
-
-    >>> [round(x, 3) for x in interval([0.8, 0.9, 1.0])]
-    [0.9, 0.652, 1.148]
-    """
-    x = np.asarray(samples, dtype=float)
-    x = x[~np.isnan(x)]
-    if len(x) == 0:
-        return math.nan, math.nan, math.nan
-    mean = float(x.mean())
-    if len(x) == 1:
-        return mean, -math.inf, math.inf
-    half = float(stdtrit(len(x) - 1, (1 + level) / 2) * x.std(ddof=1) / math.sqrt(len(x)))
-    return mean, mean - half, mean + half
-
-
-def judge_test(test: dict[str, Any], measures: pd.DataFrame) -> dict[str, Any]:
-    """One test's verdict from one value per seed."""
-    try:
-        samples = expressions.evaluate(test["expr"], measures).to_numpy()
-    except expressions.ExpressionError as error:
-        raise PaperError(f"test {test['expr']!r} cannot be computed: {error}") from error
-    mean, low, high = interval(samples)
-    bound = next(b for b in BOUNDS if b in test)
-    limit = float(test[bound])
-    if bound in ("below", "at_most"):  # mirrored, so that one rule serves both directions
-        mean_, low_, high_, limit_ = -mean, -high, -low, -limit
-    else:
-        mean_, low_, high_, limit_ = mean, low, high, limit
-    strict = bound in ("above", "below")
-    if math.isnan(mean):
-        verdict = "inconclusive"
-    elif mean_ > limit_ or (not strict and mean_ >= limit_):
-        verdict = "reproduced" if not strict or low_ > limit_ else "inconclusive"
-    else:
-        verdict = (
-            "not reproduced" if high_ < limit_ or (strict and low_ == high_) else "inconclusive"
-        )
-    tolerance = test.get("tolerance", math.inf) + 1e-9  # 1.00 is within 0.05 of 0.95
-    if verdict == "reproduced" and "paper" in test and abs(mean - test["paper"]) > tolerance:
-        verdict = "direction"
-    return {
-        "expr": test["expr"], "needs": f"{bound.replace('_', ' ')} {limit:g}", "ours": mean, "low": low, "high": high,
-        "seeds": int((~np.isnan(samples)).sum()), "paper": test.get("paper"), "tolerance": test.get("tolerance"),
-        "verdict": verdict,
-    }  # fmt: skip
-
-
-def judge(
-    paper: Paper, measures: pd.DataFrame, untested: dict[str, str] | None = None
-) -> list[dict[str, Any]]:
-    """Every claim with its verdict and one sentence why."""
-    untested = untested or {}
-    if strange := untested.keys() - paper.claims.keys():
-        raise PaperError(
-            f"untested names {', '.join(sorted(strange))}: {paper.key} claims {', '.join(paper.claims)}"
-        )
-    found = []
-    for claim in paper.claims.values():
-        entry = {name: claim[name] for name in ("id", "text", "where")}
-        if claim["id"] in untested:
-            found.append(
-                {**entry, "verdict": "untested", "why": untested[claim["id"]], "tests": []}
-            )
-            continue
-        tests = [judge_test(test, measures) for test in claim["test"]]
-        verdict = min((t["verdict"] for t in tests), key=VERDICTS.index)
-        deciding = [t for t in tests if t["verdict"] == verdict]
-        why = "; ".join(sentence(t) for t in deciding)
-        found.append({**entry, "verdict": verdict, "why": why, "tests": tests})
-    return found
-
-
-def sentence(test: dict[str, Any]) -> str:
-    printed = "" if test["paper"] is None else f"; the paper has {test['paper']:g}"
-    spread = "" if not math.isfinite(test["low"]) else f" [{test['low']:.3g}, {test['high']:.3g}]"
-    return f"{test['expr']} = {test['ours']:.3g}{spread} over {test['seeds']} seeds, needed {test['needs']}{printed}"

@@ -16,21 +16,27 @@ import pandas as pd
 
 from fedclust.paths import figures
 from fedclust.report import plots
-from fedclust.report.effects import kind_of, marks, values
+from fedclust.report.effects import by_count, marks, values
+from fedclust.report.expressions import ExpressionError
 from fedclust.report.papers import Paper
-from fedclust.report.verdicts import ENOUGH, REFUTED, interval, place, seeds_needed
+from fedclust.report.verdicts import REFUTED, count_needed, interval, place, seeds_needed
 
 PILOT, CAP = 5, 20  # seeds
 
 
 def needed(test: dict[str, Any], pilot: pd.DataFrame, parts: int) -> tuple[float, int | None]:
     """The pilot's spread in units of h, and the seeds that make the interval shorter than h."""
-    x = values(test, pilot)
+    try:
+        x = values(test, pilot)
+    except ExpressionError:  # it is not measured at this tier
+        return math.nan, None
     x = x[np.isfinite(x)]
     if test.get("exact"):
         return math.nan, 1
-    if len(x) < 2 or kind_of(test) == "count" or np.ptp(x) <= 1e-12:
-        return 0.0, ENOUGH if len(x) else None
+    if by_count(test, x):
+        return 0.0, count_needed(x[:0], parts)
+    if len(x) < 2:
+        return math.nan, None
     tried, half = test.get("tried", 1), marks(test)[1]
     count = seeds_needed(lambda error: estimate(x, error / tried), len(x), half, parts)
     return float(x.std(ddof=1)) / half, count
@@ -112,4 +118,5 @@ def power(path: Path | None = None, runs: int = 400) -> Path:
 
 
 def text_of(frame: pd.DataFrame) -> str:
-    return frame.to_string(index=False, float_format=lambda value: f"{value:.2f}", na_rep="-")
+    whole = {"seeds": lambda value: f"{value:.0f}" if value == value else "-"}
+    return frame.to_string(index=False, formatters=whole, float_format="{:.2f}".format, na_rep="-")

@@ -93,6 +93,13 @@ def rounds_saved(
     return share.mask(censored.mul(censored[baseline], axis=0)).drop(columns=baseline)
 
 
+def arrived(record: pd.DataFrame, metric: str, threshold: float) -> pd.DataFrame:
+    """The round, counted from 1, in which each seed of each algorithm reaches it; nan for never."""
+    needed = rounds_to(record, metric, threshold)
+    needed["count"] = (needed["round"] + 1.0).mask(needed.censored)
+    return needed.pivot(index="seed", columns="algorithm", values="count")
+
+
 def arrivals(record: pd.DataFrame, metric: str, threshold: float) -> pd.DataFrame:
     """Per algorithm: how many of its seeds reach the threshold, and the median number of rounds.
 
@@ -151,11 +158,11 @@ def wobble(frame: pd.DataFrame) -> pd.Series:
     return (tail - np.stack(trend)).std(axis=1, ddof=0)
 
 
-def restless(frame: pd.DataFrame, since: pd.Series) -> pd.Series:
-    """Mean change from round to round after the round `since`, per seed."""
+def restless(frame: pd.DataFrame, since: pd.Series, rounds: float = np.inf) -> pd.Series:
+    """Mean change from round to round in so many rounds after the round `since`, per seed."""
     change = frame.diff(axis=1).abs()
-    later = change.columns.to_numpy() > since.reindex(frame.index).to_numpy()[:, None]
-    return change.where(later).mean(axis=1)
+    after = change.columns.to_numpy() - since.reindex(frame.index).to_numpy()[:, None]
+    return change.where((after > 0) & (after <= rounds)).mean(axis=1)
 
 
 def course(record: pd.DataFrame) -> pd.DataFrame:

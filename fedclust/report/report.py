@@ -18,7 +18,7 @@ from fedclust.experiments import Trial, build, sweeps
 from fedclust.experiments.cache import LIBRARIES
 from fedclust.experiments.sweeps import BACKENDS
 from fedclust.paths import digest, figures, root, write
-from fedclust.report import papers, plots, tables
+from fedclust.report import papers, plots, tables, verdicts, words
 from fedclust.report.papers import Paper, Parameters
 from fedclust.report.plainly import PLAIN
 
@@ -194,7 +194,8 @@ class Report:
         """Every claim with its verdict; a claim's remark is added to its reason."""
         from IPython.display import Markdown, display
 
-        self.verdicts = papers.judge(self.paper, measures, untested)
+        self.verdicts = verdicts.judge(self.paper, measures, untested)
+        self.files["measures.csv"] = measures.rename_axis("seed").to_csv().encode()
         for claim in self.verdicts:
             if remark := (remarks or {}).get(claim["id"]):
                 claim["why"] += f" ({remark})"
@@ -208,7 +209,7 @@ class Report:
         }
         self.files["verdicts.json"] = as_json(content)
         rows = [
-            [claim["id"], claim["text"], claim["where"], f"**{claim['verdict']}**", claim["why"]]
+            [claim["id"], claim["text"], claim["where"], f"**{words.shown(claim)}**", claim["why"]]
             for claim in self.verdicts
         ]
         table = pd.DataFrame(rows, columns=["claim", "what", "where", "verdict", "why"])

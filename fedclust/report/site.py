@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fedclust.paths import root
 from fedclust.report import papers, plainly
-from fedclust.report.scoreboard import scoreboard, there, verdicts
+from fedclust.report.scoreboard import board, rows, there, verdicts
 
 STYLE = """
 body{font:16px/1.55 system-ui,sans-serif;color:#1a1a1a;margin:0 auto;padding:1rem;max-width:58rem}
@@ -85,11 +85,12 @@ def build(tiers: Sequence[str], base: Path | None = None) -> Path:
     parts = ["<h1>fedclust: five papers on clustered federated learning, replicated</h1>"]
     try:
         fresh.mkdir(parents=True)
+        if found := rows(base):
+            parts.append(rendered(board(found, "paper/{key}.html")))
         for tier in there(base, tiers):
             (fresh / tier).mkdir()
-            board = scoreboard(base, tier, "{tier}/{key}.html")
-            parts.append(f"<h2>Tier {tier}</h2>{rendered(board)}")
-            parts += [card(base, fresh, tier, found["paper"]) for found in verdicts(base, tier)]
+            parts.append(f"<h2>Tier {tier}</h2>")
+            parts += [card(base, fresh, tier, book["paper"]) for book in verdicts(base, tier)]
         (fresh / "index.html").write_text(page("fedclust", "".join(parts)), encoding="utf-8")
         shutil.rmtree(out, ignore_errors=True)
         os.replace(fresh, out)

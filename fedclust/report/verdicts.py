@@ -14,9 +14,10 @@ from scipy.special import betaincinv, stdtrit
 from fedclust.report import words
 from fedclust.report.effects import (
     RuleError,
+    back,
+    by_count,
     ended,
     is_bound,
-    is_ratio,
     kind_of,
     marks,
     turn,
@@ -47,7 +48,6 @@ chance, the verdict is in brackets, outside the paper's regime, and no sizes are
 VERDICTS = ("reproduced", "weaker", "in part", "not reproduced", "open", "untested")
 HOLDS, REFUTED = {"holds", "exact"}, {"absent", "reversed", "refuted"}
 ERROR, MOST, NEAR = 0.05, 0.75, 0.25  # of a test; of runs, in a count; of a control's level
-ENOUGH = 11  # seeds, if all agree
 Estimate = Callable[[float], tuple[float, float, float]]  # error -> mean, low, high
 
 
@@ -61,7 +61,8 @@ def interval(samples: Any, level: float = 1 - ERROR) -> tuple[float, float, floa
     x = x[~np.isnan(x)]
     if len(x) < 2:
         return (float(x[0]), -math.inf, math.inf) if len(x) else (math.nan, math.nan, math.nan)
-    half = float(stdtrit(len(x) - 1, (1 + level) / 2) * x.std(ddof=1) / math.sqrt(len(x)))
+    with np.errstate(invalid="ignore"):  # of an infinite logarithm nothing is known
+        half = float(stdtrit(len(x) - 1, (1 + level) / 2) * x.std(ddof=1) / math.sqrt(len(x)))
     return float(x.mean()), float(x.mean()) - half, float(x.mean()) + half
 
 
@@ -83,6 +84,13 @@ def count(shows: Any, parts: int = 1) -> str:
     return "holds" if low >= MOST else "refuted" if high < MOST else "open"
 
 
+def count_needed(shows: Any, parts: int = 1) -> int | None:
+    """How many seeds decide a count if the same share of them shows it: eleven, if all agree."""
+    share = float(np.mean(shows)) if len(shows) else 1.0
+    counts = ((n, np.arange(n) < round(share * n)) for n in range(1, 500))
+    return next((n for n, seen in counts if n > len(shows) and count(seen, parts) != "open"), None)
+
+
 def seeds_needed(estimate: Estimate, n: int, half: float, parts: int = 1) -> int | None:
     """ceil((2 t s / h)^2): so many seeds make the interval shorter than h. None: no spread yet."""
     length = estimate(ERROR / parts)[2] - estimate(ERROR)[1]
@@ -100,15 +108,13 @@ def judge_test(test: dict[str, Any], measures: pd.DataFrame, parts: int = 1) -> 
     mean, low, high = estimate(ERROR)
     least, most = test.get("at_least", -math.inf), test.get("at_most", math.inf)
     shows = (x >= least) & (x <= most) if is_bound(test) else x > 0
-    flat = len(x) > 1 and np.ptp(x) <= 1e-12
-    at_end = len(x) > 1 and np.isin(x, test.get("range", ())).mean() > 0.5
-    counts = kind_of(test) == "count" or flat or at_end
+    counts = by_count(test, x)
     size, needs = None, None
     if test.get("exact"):
         part = "exact" if len(x) and shows.all() else "refuted"
     elif counts:
-        part, needs = count(shows, parts), ENOUGH
-        if flat and kind_of(test) == "effect":  # the size is known as well
+        part, needs = count(shows, parts), count_needed(shows, parts)
+        if np.ptp(x) <= 1e-12 and kind_of(test) not in ("bound", "count"):  # sizes agree as well
             part = {"holds": "holds" if mean >= half else "weaker", "open": "open"}.get(
                 part, "reversed" if mean < 0 else "absent"
             )
@@ -122,7 +128,7 @@ def judge_test(test: dict[str, Any], measures: pd.DataFrame, parts: int = 1) -> 
         if printed is not None and part in ("holds", "weaker"):
             size = "smaller" if high < printed else "larger" if low > printed else "as printed"
     sizes = np.array([mean, low, high])
-    shown = np.clip(np.exp(sizes) if is_ratio(test) else sizes, *test.get("range", (None, None)))
+    effect, *ends = back(test, sizes).tolist()
     unit = math.nan if is_bound(test) else printed or half
     return {
         "label": test.get("label", test["expr"]),
@@ -130,7 +136,9 @@ def judge_test(test: dict[str, Any], measures: pd.DataFrame, parts: int = 1) -> 
         "kind": kind_of(test),
         "part": part,
         "size": size,
-        **dict(zip(("effect", "low", "high"), shown.tolist(), strict=True)),
+        "effect": effect,
+        "low": min(ends),
+        "high": max(ends),
         "seeds": int(np.sum(~np.isnan(x))),
         "needs": needs if part == "open" else None,
         "paper": test.get("paper"),
@@ -144,12 +152,14 @@ def judge_test(test: dict[str, Any], measures: pd.DataFrame, parts: int = 1) -> 
 def regime(controls: list[dict[str, Any]], test: dict[str, Any], measures: pd.DataFrame) -> str:
     """Whether the baseline is where the paper's was: "paper", or the reason why not."""
     for control in controls:
-        ours = float(np.nanmean(ended(control, evaluate(control["expr"], measures), measures)))
-        level, chance = control["paper"], control.get("chance", 0.0)
+        ours = float(ended(control, evaluate(control["expr"], measures), measures).mean())
+        if "at_least" in control and not ours >= control["at_least"]:
+            return f"{control['label']} is {ours:.3g}, needed is {control['at_least']:.3g}"
+        level, chance = control.get("paper", ours), control.get("chance", 0.0)
         if not abs(ours - level) <= NEAR * abs(level - chance):
             return f"{control['label']} is {ours:.3g}, the paper's {level:.3g}"
     if "possible" in test:
-        room = float(np.nanmean(evaluate(test["possible"], measures)))
+        room = float(evaluate(test["possible"], measures).mean())
         if turn(test, room) < turn(test, test["paper"]):
             return f"the baseline leaves room for {room:.3g}, the paper has {test['paper']:.3g}"
     return "paper"
@@ -174,7 +184,7 @@ def judge(
         raise RuleError(f"untested names {names}: {paper.key} claims {', '.join(paper.claims)}")
     found = []
     for claim in paper.claims.values():
-        entry = {name: claim.get(name, "") for name in ("id", "text", "where", "figure")}
+        entry = {name: claim.get(name, "") for name in ("id", "short", "text", "where", "figure")}
         entry |= {"ours": bool(claim.get("ours")), "verdict": "untested", "regime": "paper"}
         if claim["id"] in untested:
             found.append({**entry, "why": untested[claim["id"]], "tests": []})
@@ -193,5 +203,5 @@ def judge(
         parts = [t for t in tests if not t["beside"] and not t["same_as"]]
         entry["verdict"] = verdict_of({t["part"] for t in parts})
         entry["regime"] = next((t["regime"] for t in parts if t["regime"] != "paper"), "paper")
-        found.append({**entry, "why": words.why(parts, tests), "tests": tests})
+        found.append({**entry, "why": words.why(parts, tests, entry["regime"]), "tests": tests})
     return found

@@ -7,24 +7,35 @@ from typing import Any
 ORDER = ("reversed", "refuted", "absent", "open", "weaker", "holds", "exact")  # worst first
 
 
-def why(parts: list[dict[str, Any]], tests: list[dict[str, Any]]) -> str:
-    """One sentence: how many tests are what, and the one that decides."""
-    worst = min(parts, key=lambda t: (ORDER.index(t["part"]), (t["scaled"] or [0.0])[0]))
+def shown(claim: dict[str, Any]) -> str:
+    """The verdict; in brackets where the baseline is not where the paper's was."""
+    word = str(claim["verdict"])
+    return word if claim["regime"] == "paper" else f"({word})"
+
+
+def deciding(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The test on which a claim depends: the worst one, and of these the smallest."""
+    return min(parts, key=lambda t: (ORDER.index(t["part"]), (t["scaled"] or [0.0])[0]))
+
+
+def why(parts: list[dict[str, Any]], tests: list[dict[str, Any]], regime: str) -> str:
+    """One sentence: how many tests are what, the one that decides, and what stands in the way."""
     tally = Counter(t["part"] for t in parts)
-    said = [f"{tally[part]} of {len(parts)} {part}" for part in ORDER if tally[part]]
-    same = [f"{t['label']} is the same as {t['same_as']}" for t in tests if t["same_as"]]
-    return "; ".join([", ".join(said) if len(parts) > 1 else "", sentence(worst), *same]).lstrip(
-        "; "
-    )
+    said = [", ".join(f"{tally[part]} of {len(parts)} {part}" for part in ORDER if tally[part])]
+    said = [*said * (len(parts) > 1), sentence(deciding(parts))]
+    said += [f"{t['label']} is the same as {t['same_as']}" for t in tests if t["same_as"]]
+    said += [f"outside the paper's regime: {regime}"] * (regime != "paper")
+    return "; ".join(said)
 
 
 def sentence(test: dict[str, Any]) -> str:
-    spread = f" [{test['low']:.3g}, {test['high']:.3g}]" if math.isfinite(test["low"]) else ""
+    """A test's effect, its interval or count, the printed size, and what it is called."""
     if test["shown_on"] is not None:
-        spread = f" on {test['shown_on']} of {test['seeds']} seeds"
-    said = f"{test['label']}: {test['effect']:.3g}{spread}"
-    if test["shown_on"] is None:
-        said += f" over {test['seeds']} seeds"
-    printed = "" if test["paper"] is None else f", the paper has {abs(test['paper']):.3g}"
+        how = f" on {test['shown_on']} of {test['seeds']} seeds"
+    else:
+        spread = f" [{test['low']:.3g}, {test['high']:.3g}]" if math.isfinite(test["low"]) else ""
+        how = f"{spread} over {test['seeds']} seeds"
+    printed = "" if test["paper"] is None else f", the paper has {test['paper']:.3g}"
     needs = f", {test['needs']} seeds would decide" if test["needs"] else ""
-    return f"{said}{printed}{needs} ({test['size'] or test['part']})"
+    called = test["size"] or test["part"]
+    return f"{test['label']}: {test['effect']:.3g}{how}{printed}{needs} ({called})"

@@ -13,6 +13,7 @@ import pytest
 
 from fedclust.paths import root
 from fedclust.report import notebooks, papers, site
+from fedclust.report.verdicts import VERDICTS
 from tests.report.test_site import left_over
 
 KEYS = notebooks.keys()
@@ -103,7 +104,7 @@ def check_output(project, key, tier="smoke"):
             assert (f"papers/{key}.toml" if entry.get("kind") == "static" else tier) in said
     verdicts = json.loads((folder / "verdicts.json").read_text())
     assert [claim["id"] for claim in verdicts["claims"]] == list(paper.claims)
-    assert {claim["verdict"] for claim in verdicts["claims"]} <= {*papers.VERDICTS, "untested"}
+    assert {claim["verdict"] for claim in verdicts["claims"]} <= {*VERDICTS}
     assert all(claim["why"] for claim in verdicts["claims"])
     assert json.loads((folder / "run.json").read_text())["tier"] == tier
     executed = project / "replications" / "executed" / tier / f"{key}.ipynb"

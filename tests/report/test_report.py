@@ -34,7 +34,7 @@ def frames(a=0.7):
     return pd.DataFrame({("A", "mean"): [a, a + 0.01, a + 0.02]}, index=[0, 1, 2])
 
 
-MEASURES = pd.DataFrame({"a": [0.70, 0.71, 0.72], "b": [0.60, 0.61, 0.62]})
+MEASURES = pd.DataFrame({"a": [0.70, 0.71, 0.72], "b": [0.60, 0.605, 0.62]})
 
 
 def whole(rep):
@@ -53,7 +53,7 @@ def test_a_static_table_names_its_file_not_a_run(rep):
 def test_everything_is_written(rep):
     whole(rep)
     made = {path.name for path in rep.folder.iterdir()}
-    assert made == {"fig1.svg", "fig1.png", "table1.csv", "table1.md", "verdicts.json", "run.json"}
+    assert made == {"fig1.svg", "fig1.png", "table1.csv", "table1.md", "verdicts.json", "run.json", "measures.csv"}
     verdicts = json.loads((rep.folder / "verdicts.json").read_text())
     assert verdicts["claims"][0]["verdict"] == "reproduced"
     about = json.loads((rep.folder / "run.json").read_text())

@@ -4,77 +4,161 @@ import json
 
 import pytest
 
-from fedclust.report import scoreboard
+from fedclust.report import forest, scoreboard
 
 README = "# Title\n\n<!-- scoreboard -->\nold\n<!-- /scoreboard -->\n\nThe rest.\n"
+RULES = "<!-- verdicts -->\nold\n<!-- /verdicts -->\n"
 
 
-def claim(name, verdict):
-    return {"id": name, "text": f"claim {name} | {verdict}", "where": "Table I", "verdict": verdict, "why": "a = 1,\nb"}
+def test_of(part="holds", scaled=(1.0, 0.5, 1.5), **more):
+    return {
+        "label": "A minus B",
+        "part": part,
+        "size": None,
+        "effect": 0.1,
+        "low": 0.05,
+        "high": 0.15,
+        "seeds": 5,
+        "needs": 13 if part == "open" else None,
+        "paper": 0.1,
+        "least": None,
+        "shown_on": None,
+        "scaled": list(scaled),
+        "beside": False,
+        "same_as": None,
+        "regime": "paper",
+        **more,
+    }
+
+
+test_of.__test__ = False  # a helper, no test
+
+
+def claim(name, verdict, regime="paper", ours=False, tests=()):
+    said = {"id": name, "short": f"short {name}", "text": f"claim {name} | {verdict}"}
+    said |= {"where": "Table I", "figure": ["table1"], "verdict": verdict, "regime": regime}
+    tests = [] if verdict == "untested" else list(tests) or [test_of()]
+    return said | {"ours": ours, "why": "a = 1,\nb", "tests": tests}
 
 
 @pytest.fixture
 def project(tmp_path):
-    (tmp_path / "README.md").write_text(README)
-    for tier, key, words in [
-        ("quick", "dcfl", ["reproduced", "reproduced", "inconclusive"]),
-        ("quick", "joint", ["not reproduced", "untested"]),
-        ("paper", "dcfl", ["direction"]),
-        ("smoke", "dcfl", ["reproduced"]),
-    ]:
+    (tmp_path / "README.md").write_text(README + RULES)
+    outside = "FedAvg is 0.1, the paper's 0.8"
+    made = {
+        ("paper", "dcfl"): [
+            claim("c0", "reproduced"),
+            claim("c1", "open", tests=[test_of("open"), test_of()]),
+            claim("c2", "not reproduced"),
+            claim("c3", "reproduced", outside),
+            claim("c4", "reproduced", ours=True),
+            claim("c5", "weaker"),
+        ],
+        ("quick", "dcfl"): [
+            claim("c0", "reproduced"),
+            claim("c1", "reproduced"),
+            claim("c2", "in part"),
+            claim("c3", "reproduced"),
+            claim("c5", "open"),
+        ],
+        ("paper", "joint"): [claim("c0", "untested")],
+        ("quick", "joint"): [claim("c0", "untested")],
+        ("smoke", "dcfl"): [claim("c0", "not reproduced")],
+    }
+    for (tier, key), claims in made.items():
         folder = tmp_path / "figures" / tier / key
         folder.mkdir(parents=True)
-        content = {
-            "paper": key, "tier": tier, "seeds": [0, 1, 2], "data": ["mnist"],
-            "stand_in": ["mnist for emnist"] if key == "joint" else [],
-            "claims": [claim(f"c{i}", word) for i, word in enumerate(words)],
-        }  # fmt: skip
-        (folder / "verdicts.json").write_text(json.dumps(content))
+        facts = {"paper": key, "tier": tier, "seeds": [0, 1, 2], "data": ["mnist"], "stand_in": []}
+        (folder / "verdicts.json").write_text(json.dumps(facts | {"claims": claims}))
     return tmp_path
 
 
 def cells(line):
-    return [cell.strip() for cell in line.strip("|").split("|")]
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
-def test_a_line_per_paper_counts_its_verdicts(project):
-    head, _, dcfl, joint = scoreboard.scoreboard(project, "quick").splitlines()
-    assert cells(head)[1:6] == ["reproduced", "direction", "inconclusive", "not reproduced", "untested"]
-    assert cells(dcfl) == ["[dcfl](replications/executed/quick/dcfl.ipynb)", "2", "", "1", "", "", "3", "mnist"]
-    assert cells(joint)[4:] == ["1", "1", "3", "mnist, stand-in: mnist for emnist"]
+def test_a_row_has_the_verdict_of_the_papers_sizes_and_what_quick_says(project):
+    rows = {(row["paper"], row["id"]): row for row in scoreboard.rows(project)}
+    quick = {name: row["quick"] for name, row in rows.items()}
+    assert quick == {
+        ("dcfl", "c0"): "agrees",
+        ("dcfl", "c1"): "cannot see",  # open at the paper's sizes
+        ("dcfl", "c2"): "disagrees",
+        ("dcfl", "c3"): "cannot see",  # outside the paper's regime
+        ("dcfl", "c4"): "cannot see",  # not there
+        ("dcfl", "c5"): "cannot see",  # open at quick
+        ("joint", "c0"): "cannot see",
+    }
+    assert rows["dcfl", "c1"]["needs"] == 13
+    for name in ("text", "where", "figure", "regime", "effect", "interval", "printed", "link"):
+        assert name in rows["dcfl", "c0"]
+
+
+def test_a_rule_says_what_quick_cannot_see():
+    both = claim("c0", "reproduced")
+    assert scoreboard.agreement(both, both) == "agrees"
+    assert scoreboard.agreement(both, both, "two steps per round") == "cannot see"
+
+
+def test_a_line_per_paper_adds_up(project):
+    head, _, dcfl, joint = scoreboard.board(scoreboard.rows(project)).splitlines()
+    count = dict(zip(cells(head), cells(dcfl), strict=True))
+    assert count["claims"] == "5"  # our own question is not counted
+    assert count["reproduced"] == count["weaker"] == count["open"] == "1"
+    assert count["outside the regime"] == "1"
+    assert (count["quick agrees"], count["quick cannot see"]) == ("1", "3")
+    words = [*scoreboard.VERDICTS, scoreboard.OUTSIDE]
+    assert sum(int(count[word] or 0) for word in words) == 5
+    assert dict(zip(cells(head), cells(joint), strict=True))["untested"] == "1"
 
 
 def test_every_claim_is_one_line(project):
-    lines = scoreboard.claims(project, "quick").splitlines()[2:]
-    assert len(lines) == 5
-    assert lines[0] == "| dcfl | claim c0 \\| reproduced | Table I | reproduced | a = 1, b |"
+    lines = scoreboard.claims(scoreboard.rows(project)).splitlines()[2:]
+    assert len(lines) == 7
+    assert lines[0].startswith("| dcfl | c0 | claim c0 \\| reproduced | Table I | **reproduced** |")
+    assert "0.1 [0.05, 0.15]" in lines[0] and "a = 1, b" in lines[0]
+    assert "**(reproduced)**" in lines[3] and "(our question)" in lines[4]
 
 
-def test_publish_fills_the_readme_between_its_markers_with_the_kept_tiers(project):
-    written = scoreboard.publish(["quick", "paper"], project)
+def test_publish_writes_one_scoreboard_and_the_readmes_parts(project):
+    written = scoreboard.publish(project)
+    names = {path.relative_to(project).as_posix() for path in written}
+    assert names == {"README.md", "figures/scoreboard.json", "figures/scoreboard.md"}
     text = (project / "README.md").read_text()
-    assert text.startswith("# Title\n\n<!-- scoreboard -->\n") and text.endswith("<!-- /scoreboard -->\n\nThe rest.\n")
-    assert "old" not in text and "Tier `quick`" in text and "Tier `paper`" in text and "smoke" not in text
-    assert {path.relative_to(project).as_posix() for path in written} == {
-        "README.md", "figures/quick/scoreboard.md", "figures/paper/scoreboard.md",
-    }  # fmt: skip
-    page = (project / "figures/quick/scoreboard.md").read_text()
-    assert "(../../replications/executed/quick/dcfl.ipynb)" in page and page.count("| claim c") == 5
-    scoreboard.publish(["quick", "paper"], project)
+    assert text.startswith("# Title\n\n<!-- scoreboard -->\n| paper") and "\nold\n" not in text
+    assert (
+        scoreboard.RULE in text
+        and scoreboard.RULE in (project / "figures/scoreboard.md").read_text()
+    )
+    content = json.loads((project / "figures/scoreboard.json").read_text())
+    assert content["claims"] == scoreboard.shipped(project) == scoreboard.rows(project)
+    assert content["tallies"]["dcfl"]["claims"] == 5
+    scoreboard.publish(project)
     assert (project / "README.md").read_text() == text  # nothing grows
 
 
 def test_a_readme_without_markers_is_left_alone(project):
     (project / "README.md").write_text("plain")
-    scoreboard.publish(["quick"], project)
+    scoreboard.publish(project)
     assert (project / "README.md").read_text() == "plain"
+
+
+def test_a_run_says_what_it_makes_of_the_shipped_verdicts(project):
+    assert scoreboard.shipped(project) == []
+    scoreboard.publish(project)
+    said = scoreboard.summary(scoreboard.shipped(project), "quick", project).splitlines()
+    assert said[0] == "Of 6 shipped verdicts this run at tier quick"
+    assert said[1].split() == ["agrees", "1"]
+    assert said[2].split(maxsplit=3)[:3] == ["cannot", "see", "4"] and "dcfl c1 c3 c5" in said[2]
+    assert said[3].split() == ["disagrees", "1"]
+    assert said[4].strip().startswith("dcfl c2 (shipped not reproduced, here in part): claim c2")
 
 
 def test_verdicts_that_moved_are_named(project):
     folder = project / "figures" / "quick" / "dcfl"
     standing = scoreboard.known(folder / "verdicts.json")
-    now = {"c0": claim("c0", "inconclusive"), "c1": claim("c1", "reproduced"), "c9": claim("c9", "reproduced")}
-    assert scoreboard.moved(standing, now) == ["c0 was reproduced, is inconclusive: claim c0 | inconclusive"]
+    now = {"c0": claim("c0", "open"), "c1": claim("c1", "reproduced"), "c9": claim("c9", "open")}
+    assert scoreboard.moved(standing, now) == ["c0 was reproduced, is open: claim c0 | open"]
     assert scoreboard.moved({}, now) == [] == scoreboard.moved(standing, standing)
 
 
@@ -84,3 +168,20 @@ def test_verdicts_that_are_missing_or_damaged_keep_nobody_from_making_them(proje
     for damaged in ("{", json.dumps({"paper": "dcfl", "claims": [{}], "seeds": [], "data": []})):
         path.write_text(damaged)
         assert scoreboard.known(path) == {}
+
+
+def test_the_forest_has_every_counted_effect(project):
+    sized, others = (forest.tests(project, printed) for printed in (True, False))
+    assert len(sized) == 7 and others == []
+    for path in forest.draw(project):
+        assert path.exists() and path.stem == "forest"
+
+
+def test_the_forests_parts_differ_in_grey():
+    def grey(color):
+        red, green, blue = (int(color[k : k + 2], 16) for k in (1, 3, 5))
+        return 0.299 * red + 0.587 * green + 0.114 * blue
+
+    lightness = sorted(grey(color) for color, _ in forest.LOOKS.values())
+    assert all(b - a > 10 for a, b in zip(lightness, lightness[1:], strict=False))
+    assert len({marker for _, marker in forest.LOOKS.values()}) == len(forest.LOOKS)

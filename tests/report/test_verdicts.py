@@ -57,11 +57,9 @@ def test_the_four_places_of_an_effect(mean, half, part, size):
     assert (found["needs"] is None) == (part != "open")
     assert found["scaled"] == pytest.approx([10 * mean, 10 * (mean - half), 10 * (mean + half)])
     mirrored = judged(-spread(mean, half), paper=-0.10, below=0.0)
-    assert (mirrored["part"], mirrored["size"], mirrored["effect"]) == (
-        part,
-        size,
-        pytest.approx(mean),
-    )
+    assert (mirrored["part"], mirrored["size"]) == (part, size)
+    shown = [mirrored["effect"], mirrored["low"], mirrored["high"]]  # as the paper prints it
+    assert shown == pytest.approx([-mean, -mean - half, -mean + half])
 
 
 def test_least_where_no_size_is_printed():
@@ -134,7 +132,7 @@ def test_ratios_are_judged_by_their_logarithm():
     mean, low, high = interval(np.log(frame.b / frame.a))
     assert (found["part"], found["size"]) == ("holds", "as printed")
     assert [found["effect"], found["low"], found["high"]] == pytest.approx(
-        np.exp([mean, low, high])
+        np.exp([-mean, -high, -low])
     )
     # h is half of the printed fall, 0.75: a fall to 0.9 is weaker, no fall is absent
     for factor, part in ((0.9, "weaker"), (1.0, "absent"), (1.2, "reversed")):
@@ -143,6 +141,14 @@ def test_ratios_are_judged_by_their_logarithm():
         assert judge_test(test, other)["part"] == part
     negative = frame.assign(a=-frame.a)
     assert judge_test({"expr": "a / b", "kind": "ratio", "least": 1.1}, negative)["part"] == "open"
+
+
+def test_ratios_that_agree_on_every_seed_are_counted():
+    ratio = {"kind": "ratio", "paper": 2.0}
+    frame = pd.DataFrame({"a": [2.0] * 11, "b": [1.0] * 11, "c": [1.9] * 11})
+    for expr, part in (("a / b", "holds"), ("a / c", "weaker"), ("b / a", "reversed")):
+        assert judge_test({"expr": expr, **ratio}, frame)["part"] == part
+    assert judge_test({"expr": "b / b", **ratio}, frame)["part"] == "absent"
 
 
 def test_runs_that_never_arrive_are_not_dropped():

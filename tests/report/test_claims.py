@@ -1,0 +1,115 @@
+"""The claims of the five papers: a mark and a control for each, one text for the rule."""
+
+from collections import Counter
+
+import pandas as pd
+import pytest
+
+from fedclust.paths import root
+from fedclust.report import papers
+from fedclust.report.effects import kind_of, marks
+from fedclust.report.expressions import evaluate, parse
+from fedclust.report.verdicts import RULE
+
+KEYS = papers.keys()
+STATEMENTS = {  # counted in the papers: claims (without our questions), and what is left out
+    "cafa": (12, 6),
+    "dcfl": (17, 3),
+    "fedac": (13, 2),
+    "joint": (13, 3),
+    "ocfl": (18, 4),
+}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_statement_is_a_claim_or_left_out_with_a_reason(key):
+    paper = papers.load(key)
+    claims = [claim for claim in paper.claims.values() if not claim.get("ours")]
+    assert (len(claims), len(paper.left_out)) == STATEMENTS[key]
+    assert all(entry["reason"] for entry in paper.left_out.values())
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_table_and_figure_is_judged_or_left_out(key):
+    paper = papers.load(key)
+    shown = {name for name, e in (paper.tables | paper.figures).items() if not e.get("extra")}
+    shown.discard("table-calibration")  # ours: how the baseline was read
+    judged = {name for claim in paper.claims.values() for name in claim["figure"]}
+    assert shown <= judged | {name for entry in paper.left_out.values() for name in entry["figure"]}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_no_test_without_a_mark_and_no_claim_on_training_without_a_control(key):
+    paper = papers.load(key)
+    labels = Counter()
+    for claim in paper.claims.values():
+        assert claim.get("control") or claim["uncontrolled"]
+        for test in claim["test"]:
+            half = marks(test)[1]
+            assert half > 0 or test.get("exact") or kind_of(test) == "count"
+            labels[claim["id"], test["label"]] += 1
+    assert max(labels.values()) == 1  # a reader can tell the tests of a claim apart
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_mended_rule_says_when_and_why(key):
+    for claim in papers.load(key).claims.values():
+        for entry in claim.get("changed", []):
+            assert entry["date"] >= "2026-11-20" and entry["before"] and entry["reason"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_seeds_are_planned_for_both_tiers(key):
+    paper = papers.load(key)
+    for tier in ("quick", "paper"):
+        assert len(paper.at(tier)["seeds"]) == paper.seeds_planned[tier]["number"]
+
+
+@pytest.mark.parametrize("key", [*KEYS, "template"])
+def test_the_rule_is_one_text(key):
+    place = "papers/template/replication.py" if key == "template" else f"replications/{key}.py"
+    text = (root() / place).read_text(encoding="utf-8")
+    said = "\n".join(line.removeprefix("#").removeprefix(" ") for line in text.splitlines())
+    assert RULE in said
+    assert RULE in (root() / "README.md").read_text(encoding="utf-8")
+
+
+def printed_measures(key):
+    """The measures that a paper's tables print, by the names that its claims use."""
+    paper, found = papers.load(key), {}
+    if key == "dcfl":
+        columns = dict(zip(("final", "std", "average", "spread"), SPREADS, strict=True))
+        for table in ("table1", "table2"):
+            for (row, column), value in paper.printed(table).items():
+                found |= {f"{row.lower()}_{w}": value for w, c in columns.items() if c == column}
+    if key == "cafa":
+        for (row, column), value in paper.printed("table4").items():
+            found[f"code_{row.lower()}_{column[0]}"] = value
+        for (row, column), value in paper.printed("table5").items():
+            if column == "best":
+                found[f"code_{row.lower()}_best"] = value
+        for table in ("table2", "table3"):
+            for (row, column), value in paper.printed(table).items():
+                name = {"Acc": "accuracy", "Precision": "precision"}.get(column, column.lower())
+                found[f"{name}_{row.replace(' + ', '_')}"] = value
+    if key == "ocfl":
+        for (row, column), value in paper.printed("table2").items():
+            name = f"{row}_{column}".lower().replace("-", "").replace(" ", "_")
+            found[name] = value
+    return pd.DataFrame({name: [value] for name, value in found.items() if value != ""})
+
+
+SPREADS = ("final mean", "final std", "average mean", "average std")
+
+
+@pytest.mark.parametrize(("key", "least"), [("dcfl", 30), ("cafa", 30), ("ocfl", 14)])
+def test_printed_sizes_are_what_the_printed_tables_say(key, least):
+    paper, known, checked = papers.load(key), printed_measures(key), 0
+    for claim in paper.claims.values():
+        for entry in [*claim["test"], *(paper.controls[name] for name in claim.get("control", []))]:
+            names = set(parse(entry["expr"]))
+            if "paper" in entry and names <= set(known) and "_course" not in entry["expr"]:
+                printed = float(evaluate(entry["expr"], known).iloc[0])
+                assert entry["paper"] == pytest.approx(printed, abs=6e-3), (claim["id"], entry)
+                checked += 1
+    assert checked >= least
