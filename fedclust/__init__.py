@@ -1,8 +1,10 @@
-"""fedclust: five papers on clustered federated learning, replicated; and the thin library underneath.
+"""fedclust: five papers on clustered federated learning, replicated; and the thin library
+underneath.
 
-The rooms: the core (modules of this folder, `algorithms/`, `datasets/`) is the loop and what goes into it,
-`experiments/` runs it many times, `report/` makes pages of the records, `cli.py` is the command line. `fast/` is an
-accelerator that can be switched off (FEDCLUST_PLAIN=1). Imports point only upwards in this order.
+The rooms: the core (modules of this folder, `algorithms/`, `datasets/`) is the loop and what goes
+into it, `experiments/` runs it many times, `report/` makes pages of the records, `cli.py` is the
+command line. `fast/` is an accelerator that can be switched off (FEDCLUST_PLAIN=1). Imports point
+only upwards in this order.
 """
 
 __version__ = "0.2.0"
@@ -38,26 +40,64 @@ if TYPE_CHECKING:
     from fedclust.training import LocalSGD
 
 __all__ = [
-    "DPSGD", "Dataset", "Drift", "Federation", "Join", "LocalSGD", "Model", "Trial", "UpdateNoise", "algorithms",
-    "datasets", "experiments", "geometry", "metrics", "models", "papers", "partition", "plots", "privacy", "readings",
-    "report", "rng", "run", "scenario", "sweep",
-]  # fmt: skip
+    "DPSGD",
+    "Dataset",
+    "Drift",
+    "Federation",
+    "Join",
+    "LocalSGD",
+    "Model",
+    "Trial",
+    "UpdateNoise",
+    "algorithms",
+    "datasets",
+    "experiments",
+    "geometry",
+    "metrics",
+    "models",
+    "papers",
+    "partition",
+    "plots",
+    "privacy",
+    "readings",
+    "report",
+    "rng",
+    "run",
+    "scenario",
+    "sweep",
+]
 
 _HOMES = {
-    "DPSGD": "privacy", "Dataset": "datasets", "Drift": "scenario", "Federation": "federation", "Join": "scenario",
-    "LocalSGD": "training", "Model": "models", "Trial": "experiments", "UpdateNoise": "privacy", "run": "simulation",
+    "DPSGD": "privacy",
+    "Dataset": "datasets",
+    "Drift": "scenario",
+    "Federation": "federation",
+    "Join": "scenario",
+    "LocalSGD": "training",
+    "Model": "models",
+    "Trial": "experiments",
+    "UpdateNoise": "privacy",
+    "run": "simulation",
     "sweep": "experiments",
-}  # fmt: skip
+}
 _MOVED = {  # modules of version 0.1 and where they are now
-    "glyphs": "datasets.glyphs", "sources": "datasets.download", "studies": "experiments.build",
-    "papers": "report.papers", "plots": "report.plots", "readings": "report.readings",
+    "glyphs": "datasets.glyphs",
+    "sources": "datasets.download",
+    "studies": "experiments.build",
+    "papers": "report.papers",
+    "plots": "report.plots",
+    "readings": "report.readings",
     "splits": "report.drawings.fedac",
-    "notebooks": "report.notebooks", "scoreboard": "report.scoreboard", "site": "report.site",
-}  # fmt: skip
+    "notebooks": "report.notebooks",
+    "scoreboard": "report.scoreboard",
+    "site": "report.site",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Everything is imported when it is first asked for: the command line need not wait for torch to print its help."""
+    """Everything is imported when it is first asked for: the command line need not wait for torch
+    to print its help.
+    """
     if name in _MOVED:
         return import_module(f"fedclust.{_MOVED[name]}")
     if name not in __all__:

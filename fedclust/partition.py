@@ -275,8 +275,9 @@ def class_groups(
     ([0, 1, 2, 3, 4], [0, 0, 1, 1])
     """
     everything = np.arange(len(data.classes))
-    if not isinstance(groups, (list, tuple)):
+    if isinstance(groups, int):
         groups = consecutive(groups, len(everything))
+    require(isinstance(groups, (list, tuple)), f"groups={shown(groups)}: a number or lists")
     for held in groups:
         require(
             isinstance(held, (list, tuple)) and held and all(c in everything for c in held),

@@ -1,4 +1,6 @@
-"""Where the project lies, how its files are written, and the names of its tiers: the one place for each."""
+"""Where the project lies, how its files are written, and the names of its tiers: the one place for
+each.
+"""
 
 import hashlib
 import json
@@ -11,7 +13,9 @@ TIERS = ("smoke", "quick", "paper")
 
 
 def root() -> Path:
-    """The project: FEDCLUST_ROOT, or the folder above the package if it has `papers/`, else the working folder."""
+    """The project: FEDCLUST_ROOT, or the folder above the package if it has `papers/`, else the
+    working folder.
+    """
     if given := os.environ.get("FEDCLUST_ROOT"):
         return Path(given).resolve()
     here = Path(__file__).resolve().parents[1]

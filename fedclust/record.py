@@ -51,7 +51,7 @@ class Record:
         columns: dict[str, list] = {name: [] for name in COLUMNS}
         for t, metric, clients, groups, clusters, values in self.blocks:
             n = len(values)
-            lists = [t] * n, clients, groups, clusters, [metric] * n, values
+            lists: tuple[list, ...] = ([t] * n, clients, groups, clusters, [metric] * n, values)
             for name, column in zip(COLUMNS, lists, strict=True):
                 columns[name] += column
         record = pd.DataFrame(columns)

@@ -11,11 +11,16 @@ from fedclust.federation import Federation, lengthen
 def small(sizes, ids=None, tests=1, classes=3, value=1.0, **rest) -> Federation:
     """Client i has sizes[i] images of 1 x 2 x 2, all of them `value` + i."""
     halves = {
-        half: [(torch.full((n, 1, 2, 2), value + i), torch.full((n,), i % classes)) for i, n in enumerate(counts)]
+        half: [
+            (torch.full((n, 1, 2, 2), value + i), torch.full((n,), i % classes))
+            for i, n in enumerate(counts)
+        ]
         for half, counts in (("train", sizes), ("test", [tests] * len(sizes)))
     }
     ids = None if ids is None else torch.tensor(ids)
-    return Federation.stack(halves, group=torch.arange(len(sizes)), classes=classes, ids=ids, **rest)
+    return Federation.stack(
+        halves, group=torch.arange(len(sizes)), classes=classes, ids=ids, **rest
+    )
 
 
 def test_shorter_clients_are_padded_and_masked():
@@ -35,7 +40,10 @@ def test_stacking_and_taking_lose_nothing(sizes, seed):
     assert fed.sizes.tolist() == sizes and fed.mask.sum() == sum(sizes)
     order = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(seed))
     taken = fed.take(order)
-    assert taken.sizes.tolist() == [sizes[i] for i in order] and taken.ids.tolist() == (10 * order).tolist()
+    assert (
+        taken.sizes.tolist() == [sizes[i] for i in order]
+        and taken.ids.tolist() == (10 * order).tolist()
+    )
     for at, i in enumerate(order.tolist()):
         assert torch.equal(taken.x[at], fed.x[i]) and taken.group[at] == fed.group[i]
 
@@ -63,7 +71,9 @@ def test_join_pads_to_the_longer():
 def test_what_belongs_to_clients_is_taken_and_joined_with_them():
     def turned(sizes, ids, angle):
         fed = small(sizes, ids)
-        return replace(fed, upright=fed.x + 1, upright_test=fed.x_test + 1, angle=torch.tensor(angle))
+        return replace(
+            fed, upright=fed.x + 1, upright_test=fed.x_test + 1, angle=torch.tensor(angle)
+        )
 
     both = turned([1], [0], [30.0]).join(turned([2, 1], [1, 2], [60.0, 90.0]))
     assert both.angle.tolist() == [30, 60, 90] and both.upright.shape == both.x.shape
@@ -75,7 +85,10 @@ def test_what_belongs_to_clients_is_taken_and_joined_with_them():
     [
         ({"ids": torch.tensor([0, 5])}, r"client ids \[0\] exist already"),
         ({"classes": 4}, "4 classes of .* to clients with 3 classes"),
-        ({"x": torch.zeros(2, 1, 1, 5, 5)}, r"\(1, 5, 5\) to clients with 3 classes of \(1, 2, 2\)"),
+        (
+            {"x": torch.zeros(2, 1, 1, 5, 5)},
+            r"\(1, 5, 5\) to clients with 3 classes of \(1, 2, 2\)",
+        ),
         ({"angle": torch.zeros(2)}, "only one side of the join has 'angle'"),
     ],
 )

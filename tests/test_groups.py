@@ -94,11 +94,11 @@ def test_angles_are_checked(wrong):
 
 @pytest.mark.parametrize("wrong", [0, 2.5, None, "2", [[0, 1]], [[0] * 10], [3], [["a"] * 10]])
 def test_permutations_are_checked(wrong):
-    with pytest.raises(ValueError, match="^groups"):
+    with pytest.raises(ValueError, match=r"^groups"):
         partition.label_swapped_groups(DATA, 4, wrong)
 
 
 @pytest.mark.parametrize("clients", [3, 0, 121, "4", True, math.nan])
 def test_clients_are_checked(clients):
-    with pytest.raises(ValueError, match="^clients="):
+    with pytest.raises(ValueError, match=r"^clients="):
         partition.rotated_groups(DATA, clients)

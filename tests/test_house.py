@@ -1,4 +1,6 @@
-"""The house: imports point only upwards, from the core to the command line, and lines stay readable."""
+"""The house: imports point only upwards, from the core to the command line, and lines stay
+readable.
+"""
 
 import ast
 from pathlib import Path

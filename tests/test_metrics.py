@@ -24,8 +24,10 @@ def one_pixel(*clients):
 
 
 def test_evaluate_by_hand():
-    """Rows are (w0, w1, b0, b1). Model 0 says 1 for positive pixels, model 1 says the opposite, both with
-    logits -+x, so the loss of a right answer at x = 1 is log(1 + e^-2) and of a wrong one log(1 + e^2)."""
+    """Rows are (w0, w1, b0, b1). Model 0 says 1 for positive pixels, model 1 says the opposite,
+    both with
+    logits -+x, so the loss of a right answer at x = 1 is log(1 + e^-2) and of a wrong one log(1 +
+    e^2)."""
     models = torch.tensor([[-1.0, 1.0, 0.0, 0.0], [1.0, -1.0, 0.0, 0.0]])
     fed = one_pixel([(1, 1), (1, 1), (-1, 1), (-1, 0)], [(1, 1)], [(1, 1)], [])
     accuracy, loss = metrics.evaluate(toy_model(), models, torch.tensor([0, 0, 1, 1]), fed)

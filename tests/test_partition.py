@@ -1,4 +1,6 @@
-"""Images carry their own number (and label) in their pixels, so that every split can be checked sample by sample."""
+"""Images carry their own number (and label) in their pixels, so that every split can be checked
+sample by sample.
+"""
 
 from itertools import pairwise
 
@@ -21,11 +23,15 @@ def numbered(y, y_test=(), classes=None, name="numbered", stand_in=None) -> Data
     y, y_test = torch.as_tensor(y).long(), torch.as_tensor(y_test).long()
     labels = torch.cat([y, y_test])
     number = torch.arange(len(labels))
-    x = torch.stack([number // 256, number % 256, labels, torch.ones_like(number)], 1).view(-1, 1, 2, 2)
+    x = torch.stack([number // 256, number % 256, labels, torch.ones_like(number)], 1).view(
+        -1, 1, 2, 2
+    )
     classes = int(labels.max()) + 1 if classes is None else classes
     x, x_test = x.to(torch.uint8).split([len(y), len(y_test)])
     names = tuple(map(str, range(classes)))
-    return Dataset(name, x, y, x_test, y_test, names, source="by hand", sha256="", stand_in=stand_in)
+    return Dataset(
+        name, x, y, x_test, y_test, names, source="by hand", sha256="", stand_in=stand_in
+    )
 
 
 def balanced(per_class=60, classes=10, test=20, **kw) -> Dataset:
@@ -38,12 +44,15 @@ def datasets(draw, classes=(2, 8), n=(80, 300)):
     """Uneven classes, none rarer than 40: a tenth of half a class is still a sample."""
     c, rng = draw(st.integers(*classes)), np.random.default_rng(draw(st.integers(0, 10**6)))
     p = rng.dirichlet(np.full(c, 2.0))
-    y, y_test = (np.r_[np.arange(c).repeat(40), rng.choice(c, draw(st.integers(*n)), p=p)] for _ in range(2))
+    y, y_test = (
+        np.r_[np.arange(c).repeat(40), rng.choice(c, draw(st.integers(*n)), p=p)] for _ in range(2)
+    )
     return numbered(y, y_test, classes=c)
 
 
 def held(fed, half="train"):
-    """Per client the numbers of the images it holds; their labels must be the ones they came with."""
+    """Per client the numbers of the images it holds; their labels must be the ones they came with.
+    """
     x, y, mask = fed.half(half)
     pixels = (x * 255).round().long().flatten(2)  # (N, M, 4)
     assert (x[~mask] == 0).all() and (y[~mask] == 0).all()
@@ -68,20 +77,29 @@ def counts(data, half="train"):
 SPLITS = {
     "iid": lambda data, **kw: partition.iid(data, 6, **kw),
     "label_slices": lambda data, **kw: partition.label_slices(data, 6, 2, **kw),
-    "dirichlet_rotated": lambda data, **kw: partition.dirichlet_rotated(data, 6, samples=10, rotate=False, **kw),
+    "dirichlet_rotated": lambda data, **kw: partition.dirichlet_rotated(
+        data, 6, samples=10, rotate=False, **kw
+    ),
     "class_table": lambda data, **kw: partition.class_table(
-        data, partition.draw_table(len(data.classes), 3, len(data.classes) - 1), devices=6, relabel=False, **kw
+        data,
+        partition.draw_table(len(data.classes), 3, len(data.classes) - 1),
+        devices=6,
+        relabel=False,
+        **kw,
     ),
     "class_groups": lambda data, **kw: partition.class_groups(data, 6, 2, **kw),
     "iid_mix": lambda data, **kw: partition.iid_mix(data, 3, 3, classes_per_client=(1, 2), **kw),
-    "iid_mix own": lambda data, **kw: partition.iid_mix(data, 3, 3, classes_per_client=(1, 2), test="own", **kw),
+    "iid_mix own": lambda data, **kw: partition.iid_mix(
+        data, 3, 3, classes_per_client=(1, 2), test="own", **kw
+    ),
     "iid_mix shards": lambda data, **kw: partition.iid_mix(
         data, 2, 8, generator="shards", classes_per_client=(1, 2), **kw
     ),
 }
 
 
-# ------------------------------------------------------------------------------------------------ every partitioner
+# ------------------------------------------------------------------------------------------------
+# every partitioner
 
 
 @pytest.mark.parametrize("name", SPLITS)
@@ -107,15 +125,24 @@ def test_all_training_samples_of_the_classes_held_are_given_out(name, data, seed
         given_out += partition.class_counts(fed, "val").sum(0)
     missing = counts(data) - given_out
     if "iid_mix" in name:  # a class that no few-class client drew stays with the IID clients
-        assert all(m == 0 or not (partition.class_counts(fed)[fed.group > 0, c]).any() for c, m in enumerate(missing))
+        assert all(
+            m == 0 or not (partition.class_counts(fed)[fed.group > 0, c]).any()
+            for c, m in enumerate(missing)
+        )
     else:
-        held_by_some = (given_out > 0) if name == "class_table" else torch.ones_like(missing, dtype=torch.bool)
+        held_by_some = (
+            (given_out > 0) if name == "class_table" else torch.ones_like(missing, dtype=torch.bool)
+        )
         assert (missing[held_by_some] == 0).all()
 
 
-@pytest.mark.parametrize("name", [n for n in SPLITS if n not in ("dirichlet_rotated", "iid_mix", "iid_mix shards")])
+@pytest.mark.parametrize(
+    "name", [n for n in SPLITS if n not in ("dirichlet_rotated", "iid_mix", "iid_mix shards")]
+)
 @for_all(data=datasets(), seed=st.integers(0, 99))
-def test_each_held_out_image_of_a_held_class_is_with_a_client_that_holds_the_class(name, data, seed):
+def test_each_held_out_image_of_a_held_class_is_with_a_client_that_holds_the_class(
+    name, data, seed
+):
     fed = SPLITS[name](data, seed=seed)
     train, test = partition.class_counts(fed), partition.class_counts(fed, "test")
     if fed.x_val is not None:
@@ -132,7 +159,10 @@ def test_each_held_out_image_of_a_held_class_is_with_a_client_that_holds_the_cla
 def test_the_seed_is_the_split(name):
     data = balanced()
     one, same, other = (SPLITS[name](data, seed=s) for s in (3, 3, 4))
-    assert all(torch.equal(getattr(one, f), getattr(same, f)) for f in ("x", "y", "mask", "x_test", "y_test", "group"))
+    assert all(
+        torch.equal(getattr(one, f), getattr(same, f))
+        for f in ("x", "y", "mask", "x_test", "y_test", "group")
+    )
     assert held(one) != held(other) and held(one, "test") != held(other, "test")
 
 
@@ -150,12 +180,16 @@ def test_validation_share():
     fed = partition.label_slices(balanced(), 6, 2, validation=0.2)
     without = partition.label_slices(balanced(), 6, 2)
     assert fed.sizes.tolist() == [80] * 6 and fed.mask_val.sum(1).tolist() == [20] * 6
-    assert [sorted(a + b) for a, b in zip(held(fed), held(fed, "val"), strict=True)] == list(map(sorted, held(without)))
+    assert [sorted(a + b) for a, b in zip(held(fed), held(fed, "val"), strict=True)] == list(
+        map(sorted, held(without))
+    )
 
 
 @pytest.mark.parametrize("holdout", [0.2, None])
 def test_holdout_is_taken_from_the_training_half(holdout):
-    data = balanced(test=20 if holdout else 0)  # a set without a test half gives a fifth of what it has
+    data = balanced(
+        test=20 if holdout else 0
+    )  # a set without a test half gives a fifth of what it has
     fed = partition.label_slices(data, 10, 1, holdout=holdout)
     assert fed.mask.sum() == 480 and fed.mask_test.sum() == 120
     assert sorted(flat(held(fed)) + flat(held(fed, "test"))) == list(range(600))
@@ -169,7 +203,8 @@ def test_pixels_are_normalised_and_padding_is_zero():
     assert (fed.x[~fed.mask] == 0).all()
 
 
-# ------------------------------------------------------------------------------------------------ one by one
+# ------------------------------------------------------------------------------------------------
+# one by one
 
 
 @for_all(data=datasets(), clients=st.integers(1, 20), seed=st.integers(0, 99))
@@ -184,7 +219,9 @@ def test_iid_shares_are_equal(data, clients, seed):
 
 def test_iid_clients_have_every_class():
     table = partition.class_counts(partition.iid(balanced(), 6))
-    assert table.min() >= 2 and table.max() <= 22 and len(table.unique()) > 5  # 10 of each on average, at random
+    assert (
+        table.min() >= 2 and table.max() <= 22 and len(table.unique()) > 5
+    )  # 10 of each on average, at random
 
 
 @for_all(data=datasets(), clients=st.integers(1, 10), k=st.integers(1, 3), seed=st.integers(0, 99))
@@ -214,10 +251,14 @@ def test_groups_of_two_slices_are_the_sets_of_labels():
     assert torch.equal(same, fed.group[:, None] == fed.group)
 
 
-@for_all(data=datasets(), clients=st.integers(1, 8), alpha=st.floats(0.01, 100), seed=st.integers(0, 99))
+@for_all(
+    data=datasets(), clients=st.integers(1, 8), alpha=st.floats(0.01, 100), seed=st.integers(0, 99)
+)
 def test_dirichlet_gives_every_client_exactly_what_was_asked(data, clients, alpha, seed):
     samples = (len(data.y) + len(data.y_test)) // clients  # up to the last image
-    fed = partition.dirichlet_rotated(data, clients, alpha=alpha, samples=samples, test_share=0.25, seed=seed)
+    fed = partition.dirichlet_rotated(
+        data, clients, alpha=alpha, samples=samples, test_share=0.25, seed=seed
+    )
     assert fed.mask_test.sum(1).tolist() == [round(0.25 * samples)] * clients
     assert (fed.sizes + fed.mask_test.sum(1)).tolist() == [samples] * clients
     assert fed.group.tolist() == list(range(clients))
@@ -229,15 +270,21 @@ def test_dirichlet_limits():
     even = partition.dirichlet_rotated(data, 4, alpha=1e6, samples=1000, rotate=False)
     assert (partition.class_counts(even) / 800 - 0.1).abs().max() < 0.04
     skewed = partition.dirichlet_rotated(data, 4, alpha=1e-3, samples=20, rotate=False)
-    owners = (partition.class_counts(skewed) > 0).sum(0)  # a label goes to one client only, unless that has no other
+    owners = (partition.class_counts(skewed) > 0).sum(
+        0
+    )  # a label goes to one client only, unless that has no other
     assert (owners <= 1).sum() >= 8
 
 
 def test_dirichlet_halves_have_one_distribution():
     data = balanced(per_class=2000, test=0)
-    fed = partition.dirichlet_rotated(data, 3, alpha=0.3, samples=5000, test_share=0.5, rotate=False)
+    fed = partition.dirichlet_rotated(
+        data, 3, alpha=0.3, samples=5000, test_share=0.5, rotate=False
+    )
     train, test = partition.class_counts(fed), partition.class_counts(fed, "test")
-    assert ((train - test).abs() <= 4 * (train + test) ** 0.5).all()  # four deviations of a fair coin
+    assert (
+        (train - test).abs() <= 4 * (train + test) ** 0.5
+    ).all()  # four deviations of a fair coin
     assert train.max() > 500 and train.min() < 25  # and a skewed one: 250 would be even
 
 
@@ -248,7 +295,9 @@ def test_dirichlet_keeps_the_upright_images_and_turns_them():
     assert plain.upright is None and plain.angle is None
     assert torch.equal(fed.upright, plain.x) and torch.equal(fed.upright_test, plain.x_test)
     assert torch.allclose(fed.x[3:4], partition.turn(plain.x[3:4], fed.angle[3:4], fed.black[3:4]))
-    assert torch.allclose(fed.x_test[3:4], partition.turn(plain.x_test[3:4], fed.angle[3:4], fed.black[3:4]))
+    assert torch.allclose(
+        fed.x_test[3:4], partition.turn(plain.x_test[3:4], fed.angle[3:4], fed.black[3:4])
+    )
     assert len(fed.angle.unique()) == 5 and fed.angle.min() < 180 < fed.angle.max()
     assert torch.allclose(fed.black, torch.tensor(-0.2))
 
@@ -296,7 +345,9 @@ def test_turning_normalised_pixels_is_turning_pixels():
 def test_the_papers_tables(name):
     table = np.array(partition.TABLES[name])
     assert table.shape == (4, 10) and ((table > 0).sum(1) == 8).all()
-    assert (table.sum(0) == (5000 if name == "cifar10" else 6000)).all()  # each column is the whole class
+    assert (
+        table.sum(0) == (5000 if name == "cifar10" else 6000)
+    ).all()  # each column is the whole class
 
 
 def test_class_table_is_exact_where_the_classes_are_what_the_paper_says():
@@ -326,7 +377,9 @@ def test_relabelling_numbers_the_classes_of_a_cluster_by_rank():
     for half in ("train", "val", "test"):
         _, y, mask = fed.half(half)
         for i, original in enumerate(labels_of(fed, half)):
-            held_by_cluster = np.flatnonzero(partition.TABLES["fashion_mnist"][int(fed.group[i])]).tolist()
+            held_by_cluster = np.flatnonzero(
+                partition.TABLES["fashion_mnist"][int(fed.group[i])]
+            ).tolist()
             assert y[i, mask[i]].tolist() == [held_by_cluster.index(label) for label in original]
         assert not y[~mask].any()
 
@@ -337,7 +390,10 @@ def test_emnist_has_a_table_drawn_in_the_same_manner():
     assert len(fed) == 200 and fed.group.bincount().tolist() == [25] * 8 and fed.classes == 40
     assert fed.mask.sum() == 1880 and fed.mask_test.sum() == 470
     plain = partition.class_table(data, seed=5, relabel=False)
-    held_by = [{label for i in torch.where(plain.group == k)[0] for label in labels_of(plain)[i]} for k in range(8)]
+    held_by = [
+        {label for i in torch.where(plain.group == k)[0] for label in labels_of(plain)[i]}
+        for k in range(8)
+    ]
     table = partition.draw_table(47, 8, 40, seed=5)
     assert held_by == [set(np.flatnonzero(row)) for row in table]
     assert (table.sum(1) == 40).all() and len({tuple(row) for row in table}) == 8
@@ -360,14 +416,18 @@ def test_groups_of_classes_may_share_a_class_or_leave_one_out():
     assert partition.class_counts(fed).tolist() == [[60, 30, 0, 0], [0, 30, 60, 0]]
 
 
-@for_all(data=datasets(classes=(5, 8), n=(400, 600)), iid=st.integers(0, 5), seed=st.integers(0, 99))
+@for_all(
+    data=datasets(classes=(5, 8), n=(400, 600)), iid=st.integers(0, 5), seed=st.integers(0, 99)
+)
 def test_iid_mix_of_the_paper(data, iid, seed):
     fed = partition.iid_mix(data, iid, 6, seed=seed, validation=0.2)
     table = partition.class_counts(fed) + partition.class_counts(fed, "val")
     assert fed.group.tolist() == [0] * iid + list(range(1, 7))
     assert table[:iid].sum(1).tolist() == [len(data.y) // (iid + 6)] * iid
     assert ((table[iid:] > 0).sum(1) <= 4).all() and (table[iid:].sum(1) > 0).all()
-    assert (table[iid:].sum(0) > 0).all()  # 6 clients with at least 2 classes: nobody's class is drawn first
+    assert (
+        table[iid:].sum(0) > 0
+    ).all()  # 6 clients with at least 2 classes: nobody's class is drawn first
     sizes = fed.mask_test.sum(1)
     assert sizes.sum() == len(data.y_test) and sizes.max() - sizes.min() <= 1
 
@@ -380,7 +440,9 @@ def test_iid_mix_draws_two_to_four_classes_and_random_amounts():
 
 
 def test_amounts_divide_a_class_in_proportion():
-    table, _ = partition.iid_mix_counts(torch.zeros(1100, dtype=torch.long), 0, 2, classes_per_client=(1, 1), seed=3)
+    table, _ = partition.iid_mix_counts(
+        torch.zeros(1100, dtype=torch.long), 0, 2, classes_per_client=(1, 1), seed=3
+    )
     amounts = table.flatten() / 1100  # two weights of 10-100: neither below a tenth of the other
     assert amounts.sum() == 1 and amounts.min() >= 1 / 11
 
@@ -404,14 +466,20 @@ def test_the_code_gives_one_or_two_classes_and_samples_may_stand_twice():
     table, _ = partition.iid_mix_counts(
         torch.arange(2).repeat(2 * 10**5), 0, 400, generator="code", classes_per_client=(2, 2)
     )
-    smaller = (table.min(1).values / table.sum(1)).mean()  # of two Dirichlet(0.5) shares: 1/2 - 1/pi on average
+    smaller = (
+        table.min(1).values / table.sum(1)
+    ).mean()  # of two Dirichlet(0.5) shares: 1/2 - 1/pi on average
     assert smaller == pytest.approx(0.5 - 1 / np.pi, abs=0.03)
-    numbers = flat(held(partition.iid_mix(balanced(per_class=100), 0, 10, generator="code", validation=0.0)))
+    numbers = flat(
+        held(partition.iid_mix(balanced(per_class=100), 0, 10, generator="code", validation=0.0))
+    )
     assert len(numbers) == 1000 and len(set(numbers)) < 1000
 
 
 def test_shards_are_equal_within_a_class():
-    table, _ = partition.iid_mix_counts(torch.arange(10).repeat(720), 0, 20, generator="shards", seed=2)
+    table, _ = partition.iid_mix_counts(
+        torch.arange(10).repeat(720), 0, 20, generator="shards", seed=2
+    )
     kinds = (table > 0).sum(1)
     assert table.sum() == 7200 and kinds.min() >= 1 and kinds.max() <= 9 and len(kinds.unique()) > 3
     pieces = [column[column > 0] for column in table.T]
@@ -454,25 +522,73 @@ DATA = balanced(per_class=6, classes=4, test=2)
 EMNIST_BY_DIGITS = balanced(per_class=6, name="mnist", stand_in="emnist")
 IMPOSSIBLE = {
     "no clients": (lambda: partition.iid(DATA, 0), "clients=0: must be .* 1"),
-    "more clients than samples": (lambda: partition.iid(DATA, 25), "clients=25: must be between 1 .* and 24"),
-    "slices": (lambda: partition.label_slices(DATA, 20, 2), "40 slices of 24 training samples; ask for 1 to 24"),
+    "more clients than samples": (
+        lambda: partition.iid(DATA, 25),
+        "clients=25: must be between 1 .* and 24",
+    ),
+    "slices": (
+        lambda: partition.label_slices(DATA, 20, 2),
+        "40 slices of 24 training samples; ask for 1 to 24",
+    ),
     "no slices": (lambda: partition.label_slices(DATA, 5, 0), "slices_per_client=0"),
-    "alpha": (lambda: partition.dirichlet_rotated(DATA, 2, alpha=0.0, samples=5), "alpha=0.0: must be a number in \\(0, inf\\)"),
-    "too many samples": (lambda: partition.dirichlet_rotated(DATA, 4, samples=9), "32 images .* 1 to 3 clients"),
-    "empty test": (lambda: partition.dirichlet_rotated(DATA, 2, samples=5, test_share=0.0), r"test_share=0.0: must be a number in \(0, 1\)"),
-    "no table": (lambda: partition.class_table(DATA), "no table for 'numbered', only for mnist.* draw_table"),
-    "table": (lambda: partition.class_table(DATA, partition.TABLES["mnist"]), "has 4 classes: pass table="),
-    "stand-in": (lambda: partition.class_table(EMNIST_BY_DIGITS), r"\(8, 47\), but 'mnist' has 10 classes"),
-    "empty cluster": (lambda: partition.class_table(DATA, [[1, 1, 1, 1], [0, 0, 0, 0]]), "every row needs"),
+    "alpha": (
+        lambda: partition.dirichlet_rotated(DATA, 2, alpha=0.0, samples=5),
+        "alpha=0.0: must be a number in \\(0, inf\\)",
+    ),
+    "too many samples": (
+        lambda: partition.dirichlet_rotated(DATA, 4, samples=9),
+        "32 images .* 1 to 3 clients",
+    ),
+    "empty test": (
+        lambda: partition.dirichlet_rotated(DATA, 2, samples=5, test_share=0.0),
+        r"test_share=0.0: must be a number in \(0, 1\)",
+    ),
+    "no table": (
+        lambda: partition.class_table(DATA),
+        "no table for 'numbered', only for mnist.* draw_table",
+    ),
+    "table": (
+        lambda: partition.class_table(DATA, partition.TABLES["mnist"]),
+        "has 4 classes: pass table=",
+    ),
+    "stand-in": (
+        lambda: partition.class_table(EMNIST_BY_DIGITS),
+        r"\(8, 47\), but 'mnist' has 10 classes",
+    ),
+    "empty cluster": (
+        lambda: partition.class_table(DATA, [[1, 1, 1, 1], [0, 0, 0, 0]]),
+        "every row needs",
+    ),
     "negative": (lambda: partition.class_table(DATA, [[1, 1, 1, -1]]), "counts must be at least 0"),
-    "devices": (lambda: partition.class_table(DATA, [[1] * 4] * 3, devices=2), "devices=2: must be between 3 .* and 24"),
-    "draw": (lambda: partition.draw_table(10, 4, 11), "each=11: must be a whole number in \\[1, 10\\]"),
-    "groups": (lambda: partition.class_groups(DATA, 8, 5), "groups=5: must be a whole number in \\[1, 4\\]"),
-    "classes": (lambda: partition.class_groups(DATA, 8, [(0, 4)]), r"groups: \(0, 4\) .* classes 0 to 3"),
-    "generator": (lambda: partition.iid_mix(DATA, generator="best"), "'best': must be one of 'paper', 'code', 'shards', 'contiguous'"),
+    "devices": (
+        lambda: partition.class_table(DATA, [[1] * 4] * 3, devices=2),
+        "devices=2: must be between 3 .* and 24",
+    ),
+    "draw": (
+        lambda: partition.draw_table(10, 4, 11),
+        "each=11: must be a whole number in \\[1, 10\\]",
+    ),
+    "groups": (
+        lambda: partition.class_groups(DATA, 8, 5),
+        "groups=5: must be a whole number in \\[1, 4\\]",
+    ),
+    "classes": (
+        lambda: partition.class_groups(DATA, 8, [(0, 4)]),
+        r"groups: \(0, 4\) .* classes 0 to 3",
+    ),
+    "generator": (
+        lambda: partition.iid_mix(DATA, generator="best"),
+        "'best': must be one of 'paper', 'code', 'shards', 'contiguous'",
+    ),
     "test": (lambda: partition.iid_mix(DATA, test="all"), "'all': must be one of 'global', 'own'"),
-    "mix of none": (lambda: partition.iid_mix(DATA, 0, 0), "iid=0, other=0: there must be 1 to 24 clients"),
-    "few classes": (lambda: partition.iid_mix(DATA, 1, 1, classes_per_client=(2, 5)), r"most_classes=5: .*\[1, 4\]"),
+    "mix of none": (
+        lambda: partition.iid_mix(DATA, 0, 0),
+        "iid=0, other=0: there must be 1 to 24 clients",
+    ),
+    "few classes": (
+        lambda: partition.iid_mix(DATA, 1, 1, classes_per_client=(2, 5)),
+        r"most_classes=5: .*\[1, 4\]",
+    ),
     "code": (
         lambda: partition.iid_mix(DATA, 0, 2, generator="code", classes_per_client=(1, 1)),
         "12 of a client's 12 samples .* which has 6: ask for more",
@@ -481,8 +597,14 @@ IMPOSSIBLE = {
         lambda: partition.iid_mix(DATA, 0, 2, generator="shards", classes_per_client=(1, 1)),
         "2 shards of 4 classes: ask for more clients",
     ),
-    "validation": (lambda: partition.iid(DATA, 2, validation=1.0), "validation=1.0: must be a number in \\[0, 1\\)"),
-    "holdout": (lambda: partition.iid(DATA, 2, holdout=1.5), "holdout=1.5: must be a number in \\(0, 1\\)"),
+    "validation": (
+        lambda: partition.iid(DATA, 2, validation=1.0),
+        "validation=1.0: must be a number in \\[0, 1\\)",
+    ),
+    "holdout": (
+        lambda: partition.iid(DATA, 2, holdout=1.5),
+        "holdout=1.5: must be a number in \\(0, 1\\)",
+    ),
     "limit": (lambda: partition.iid(DATA, 2, limit=0), "limit=0: must be a whole number"),
     "emptied": (lambda: partition.class_groups(DATA, 12, [(0,), (1,)]), None),
     "empty": (lambda: partition.class_groups(DATA, 24, [(0,), (1,)]), "would have no sample"),

@@ -38,7 +38,9 @@ def clients(sizes, shape, dtype=torch.float64):
     draw = torch.Generator().manual_seed(3)
     images = [torch.randn(n, *shape, generator=draw, dtype=dtype) for n in sizes]
     data = [(x, torch.randint(3, (len(x),), generator=draw)) for x in images]
-    return Federation.stack({"train": data, "test": data}, group=torch.zeros(len(sizes), dtype=torch.long), classes=3)
+    return Federation.stack(
+        {"train": data, "test": data}, group=torch.zeros(len(sizes), dtype=torch.long), classes=3
+    )
 
 
 def opacus_step(trainer, row, fed, i):
@@ -59,24 +61,35 @@ def opacus_step(trainer, row, fed, i):
 
 @pytest.mark.parametrize("clip", [0.1, 0.8, 100.0])
 @pytest.mark.parametrize(
-    ("model", "backend"), [(MLP, "stacked"), (MLP, "loop"), (CNN, "auto"), (CNN, "loop"), (STRIDED, "auto")],
+    ("model", "backend"),
+    [(MLP, "stacked"), (MLP, "loop"), (CNN, "auto"), (CNN, "loop"), (STRIDED, "auto")],
     ids=["stacked", "loop", "cnn", "cnn loop", "strided"],
-)  # fmt: skip
+)
 def test_equals_opacus_with_the_noise_off(model, backend, clip):
     fed = clients((9, 4), model.shape)
     theta = torch.stack([model.init(0, k) for k in range(2)]).double()
-    trainer = DPSGD(model, lr=0.5, batch=9, backend=backend, noise_multiplier=0.0, clip=clip)  # everyone is drawn
+    trainer = DPSGD(
+        model, lr=0.5, batch=9, backend=backend, noise_multiplier=0.0, clip=clip
+    )  # everyone is drawn
     out = trainer(theta, fed, torch.arange(2), 0, 0)
     for i in range(2):
-        torch.testing.assert_close(out[i], opacus_step(trainer, theta[i], fed, i), rtol=0, atol=1e-6)
+        torch.testing.assert_close(
+            out[i], opacus_step(trainer, theta[i], fed, i), rtol=0, atol=1e-6
+        )
     assert (out - theta).norm(dim=1).max() <= 0.5 * clip * (1 + 1e-9)  # lr * clip bounds a step
 
 
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.9, "weight_decay": 0.01, "prox": 0.1}])
 def test_backends_agree_on_poisson_batches_with_noise(options):
-    fed, theta = clients((30, 5, 17), MLP.shape), torch.stack([MLP.init(0, k) for k in range(3)]).double()
+    fed, theta = (
+        clients((30, 5, 17), MLP.shape),
+        torch.stack([MLP.init(0, k) for k in range(3)]).double(),
+    )
     trainer = DPSGD(MLP, lr=0.1, batch=4, epochs=2, noise_multiplier=0.7, clip=0.5, **options)
-    a, b = (replace(trainer, backend=backend)(theta, fed, torch.arange(3), 0, 0) for backend in ("stacked", "loop"))
+    a, b = (
+        replace(trainer, backend=backend)(theta, fed, torch.arange(3), 0, 0)
+        for backend in ("stacked", "loop")
+    )
     torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
     alone = trainer(theta[[1]], fed, torch.tensor([1]), 0, 0)
     torch.testing.assert_close(alone[0], a[1], rtol=0, atol=1e-12)
@@ -86,26 +99,38 @@ def test_backends_agree_on_poisson_batches_with_noise(options):
     "model", [mlp((1, 6, 6), 3, (300,)), cnn((1, 8, 8), 3, (4,), hidden=(300,))], ids=["mlp", "cnn"]
 )
 def test_size_of_the_noise(model):
-    """One step on all samples: what noise adds is N(0, (lr * multiplier * clip / n)^2) in every coordinate."""
+    """One step on all samples: what noise adds is N(0, (lr * multiplier * clip / n)^2) in every
+    coordinate.
+    """
     fed, theta = clients((8,), model.shape), model.init(0)[None].double()
     trainer = DPSGD(model, lr=0.5, batch=8, noise_multiplier=1.5, clip=2.0)
     who = torch.tensor([0])
-    added = trainer(theta, fed, who, 0, 0) - replace(trainer, noise_multiplier=0.0)(theta, fed, who, 0, 0)
+    added = trainer(theta, fed, who, 0, 0) - replace(trainer, noise_multiplier=0.0)(
+        theta, fed, who, 0, 0
+    )
     expected = 0.5 * 1.5 * 2.0 / 8
     assert added.std() == pytest.approx(expected, rel=0.03)
     assert abs(added.mean()) < 4 * expected / model.size**0.5
-    again = trainer(theta, fed, who, 0, 1) - replace(trainer, noise_multiplier=0.0)(theta, fed, who, 0, 1)
-    assert abs(torch.corrcoef(torch.cat([added, again]))[0, 1]) < 4 / model.size**0.5  # other rounds, other noise
+    again = trainer(theta, fed, who, 0, 1) - replace(trainer, noise_multiplier=0.0)(
+        theta, fed, who, 0, 1
+    )
+    assert (
+        abs(torch.corrcoef(torch.cat([added, again]))[0, 1]) < 4 / model.size**0.5
+    )  # other rounds, other noise
 
 
 def test_an_empty_batch_is_noise_only():
-    """One sample in 1,000 per step: most batches are empty, the row moves all the same, by noise over the rate."""
+    """One sample in 1,000 per step: most batches are empty, the row moves all the same, by noise
+    over the rate.
+    """
     fed, theta = clients((1000,), (1, 1, 1)), torch.zeros(1, 6, dtype=torch.float64)
     model = mlp((1, 1, 1), 3, ())
     trainer = DPSGD(model, lr=1.0, batch=1, steps=1, noise_multiplier=1.0, clip=1e-6)
     t = next(t for t in range(50) if (trainer.batches(fed, 0, 0, t) >= 0).sum() == 0)
     for backend in ("stacked", "loop"):
-        quiet = replace(trainer, backend=backend, noise_multiplier=0.0)(theta, fed, torch.tensor([0]), 0, t)
+        quiet = replace(trainer, backend=backend, noise_multiplier=0.0)(
+            theta, fed, torch.tensor([0]), 0, t
+        )
         assert torch.equal(quiet, theta)
         loud = replace(trainer, backend=backend)(theta, fed, torch.tensor([0]), 0, t)
         assert 0 < loud.norm() < 1e-4
@@ -116,10 +141,15 @@ def test_poisson_batches():
     plan = DPSGD(MLP, lr=1, batch=20, epochs=100, noise_multiplier=1.0).batches(fed, 0, 0, 0)
     counts = (plan >= 0).sum(1).float()
     assert len(plan) == 1000
-    assert counts.mean() == pytest.approx(20, abs=4 * (18 / 1000) ** 0.5)  # 200 draws with probability 1/10
+    assert counts.mean() == pytest.approx(
+        20, abs=4 * (18 / 1000) ** 0.5
+    )  # 200 draws with probability 1/10
     assert counts.var() == pytest.approx(18, rel=0.2)
     drawn = torch.bincount(plan[plan >= 0], minlength=200)
-    assert all(len(set(real)) == len(real) for real in ([p for p in row if p >= 0] for row in plan.tolist()))
+    assert all(
+        len(set(real)) == len(real)
+        for real in ([p for p in row if p >= 0] for row in plan.tolist())
+    )
     assert 60 < drawn.min() <= drawn.max() < 145  # 100 each, give or take
 
 
@@ -170,20 +200,25 @@ def test_updates_are_clipped():
 
 
 def test_noise_of_updates_by_hand():
-    """sigma = c * 2C / (m * epsilon): c = sqrt(2 ln(1.25e5)) = 4.8448, C = 3, m = 20 and 80, epsilon = 2."""
+    """sigma = c * 2C / (m * epsilon): c = sqrt(2 ln(1.25e5)) = 4.8448, C = 3, m = 20 and 80,
+    epsilon = 2.
+    """
     fed, width = clients((20, 80), (1, 1, 1)), 40_000
     noise = UpdateNoise(Shift(torch.zeros(2, width)), epsilon=2.0, clip=3.0)
     sent = noise(torch.zeros(2, width), fed, torch.tensor([0, 1]), 0, 0)
     assert sent[0].std() == pytest.approx(4.8448 * 6 / 40, rel=0.02)
     assert sent[1].std() == pytest.approx(4.8448 * 6 / 160, rel=0.02)
     assert torch.equal(noise(torch.zeros(2, width), fed, torch.tensor([0, 1]), 0, 0), sent)
-    assert torch.equal(noise(torch.zeros(2, width), fed, torch.tensor([1, 0]), 0, 0), sent.flip(0))  # the client's own
+    assert torch.equal(
+        noise(torch.zeros(2, width), fed, torch.tensor([1, 0]), 0, 0), sent.flip(0)
+    )  # the client's own
     other = noise(torch.zeros(2, width), fed, torch.tensor([0, 1]), 0, 1)
     assert abs(torch.corrcoef(torch.stack([sent[0], sent[1], other[0]])).triu(1)).max() < 0.03
 
 
 def test_rounds_of_noised_updates_compose():
-    """`epsilon` is that of the sensitivity 2C; the formula's 2C/m, for m = 20 samples, has a name."""
+    """`epsilon` is that of the sensitivity 2C; the formula's 2C/m, for m = 20 samples, has a name.
+    """
     fed = clients((20, 20), (1, 1, 1))
     spent = UpdateNoise(Shift(torch.zeros(1)), epsilon=10.0).spent(torch.tensor([1, 60]), fed)
     assert set(spent) == {"epsilon", "epsilon_if_mean_over_samples"}
@@ -219,7 +254,7 @@ def test_fedprox_passes_its_term_through_the_noise():
 def test_ocfl_trains_alone_as_privately_as_in_its_rounds():
     plain = LocalSGD(MLP, lr=0.1, batch=2)
     for train, pretrain in ((private(), plain), (plain, private())):
-        with pytest.raises(ValueError, match="pretrain: .* both be private or neither"):
+        with pytest.raises(ValueError, match=r"pretrain: .* both be private or neither"):
             OCFL(train, pretrain=pretrain)
     fed, rounds = clients((4, 4, 4), (1, 6, 6)), 3
     method = OCFL(private(), fraction=1.0, pretrain=private(epochs=5))
@@ -293,4 +328,6 @@ def test_batch_norm_is_refused():
     model = vgg19(width=1 / 32)
     fed = clients((4,), (3, 32, 32), torch.float32)
     with pytest.raises(ValueError, match="BatchNorm2d"):
-        DPSGD(model, lr=0.1, noise_multiplier=1.0)(model.init(0)[None], fed, torch.tensor([0]), 0, 0)
+        DPSGD(model, lr=0.1, noise_multiplier=1.0)(
+            model.init(0)[None], fed, torch.tensor([0]), 0, 0
+        )

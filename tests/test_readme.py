@@ -1,4 +1,5 @@
-"""The README is true: its commands exist, its code runs, its scoreboard is what the verdicts say."""
+"""The README is true: its commands exist, its code runs, its scoreboard is what the verdicts say.
+"""
 
 import json
 import re
@@ -36,7 +37,9 @@ def test_every_make_target_exists():
 
 @pytest.mark.parametrize("key", ["site", "test", "all", "template", "dcfl", "My-Paper"])
 def test_a_new_paper_gets_a_name_of_its_own(key):
-    done = subprocess.run(["make", "new-paper", f"KEY={key}"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        ["make", "new-paper", f"KEY={key}"], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 2
     assert key == "dcfl" or not (ROOT / "papers" / f"{key}.md").exists()
 
@@ -50,17 +53,28 @@ def test_every_fedclust_command_parses():
 
 def test_papermill_parameters_are_parameters():
     line = next(line for line in SHELL if "papermill" in line)
-    notebook, names = re.search(r"replications/(\w+)\.ipynb", line)[1], re.findall(r"-p (\w+)", line)
-    allowed = {n for n, s in papers.load(notebook).settings.items() if s.get("parameter")} | {"seeds"} | papers.RUN.keys()
+    notebook, names = (
+        re.search(r"replications/(\w+)\.ipynb", line)[1],
+        re.findall(r"-p (\w+)", line),
+    )
+    allowed = (
+        {n for n, s in papers.load(notebook).settings.items() if s.get("parameter")}
+        | {"seeds"}
+        | papers.RUN.keys()
+    )
     assert set(names) <= allowed
     target = Path(shlex.split(line)[2])
-    assert f"mkdir -p {target.parent}" in SHELL[: SHELL.index(line)]  # papermill makes no folders, a new clone has none
+    assert (
+        f"mkdir -p {target.parent}" in SHELL[: SHELL.index(line)]
+    )  # papermill makes no folders, a new clone has none
 
 
 @pytest.mark.parametrize("code", PYTHON)
 def test_python_examples_run(code, tmp_path, monkeypatch, capsys):
     real = fc.datasets.load
-    monkeypatch.setattr(fc.datasets, "load", lambda name, **kw: real("glyphs", **({"n": 2000, "n_test": 500} | kw)))
+    monkeypatch.setattr(
+        fc.datasets, "load", lambda name, **kw: real("glyphs", **({"n": 2000, "n_test": 500} | kw))
+    )
     monkeypatch.setenv("FEDCLUST_ROOT", str(tmp_path))
     done = subprocess.run([*RUFF, "-"], input=code, text=True, capture_output=True)
     assert done.returncode == 0, done.stdout
@@ -77,7 +91,9 @@ def test_python_examples_run(code, tmp_path, monkeypatch, capsys):
         data = fc.datasets.load("mnist")
         fed = fc.partition.iid(data, 4, seed=0)
         model = fc.models.mlp(data.shape, len(data.classes), hidden=(16,))
-        record = fc.run(namespace["Median"](fc.LocalSGD(model, lr=0.1)), fed, model, rounds=3, seed=0)
+        record = fc.run(
+            namespace["Median"](fc.LocalSGD(model, lr=0.1)), fed, model, rounds=3, seed=0
+        )
         loss = record[record.metric == "loss"].groupby("round").value.mean()
         assert loss.iloc[-1] < loss.iloc[0]
     elif "trials" in namespace:
@@ -94,12 +110,14 @@ def test_scoreboard_is_what_the_verdicts_say():
     page = (ROOT / "figures" / "scoreboard.md").read_text(encoding="utf-8")
     assert scoreboard.claims(rows) in page
     assert {(row["paper"], row["id"]) for row in rows} == {
-        (key, claim) for key in papers.keys() for claim in papers.load(key).claims  # noqa: SIM118
+        (key, claim)
+        for key in papers.keys()  # noqa: SIM118
+        for claim in papers.load(key).claims
     }
 
 
 def test_reading_notes_number_their_deviations():
-    for key in papers.keys():  # noqa: SIM118  a function of ours
+    for key in papers.keys():  # noqa: SIM118
         notes = (ROOT / "papers" / f"{key}.md").read_text(encoding="utf-8")
         numbers = [int(n) for n in re.findall(r"^(?:[-*#]+ )?\**D(\d+)\b", notes, re.M)]
         assert numbers == list(range(1, len(numbers) + 1)) and numbers, key

@@ -43,8 +43,12 @@ def test_drift_leaves_the_federation_it_was_given_alone(turned):
 
 
 def test_who_drifts_depends_on_seed_and_round_only(turned):
-    who = {(seed, at): changed(turned, Drift(at)(turned, seed)) for seed in range(4) for at in range(5)}
-    assert all(len(mine) == 1 for mine in who.values()) and len({mine[0] for mine in who.values()}) > 4
+    who = {
+        (seed, at): changed(turned, Drift(at)(turned, seed)) for seed in range(4) for at in range(5)
+    }
+    assert (
+        all(len(mine) == 1 for mine in who.values()) and len({mine[0] for mine in who.values()}) > 4
+    )
     assert torch.equal(Drift(7)(turned, 2).x, Drift(7)(turned, 2).x)
     twice = Drift(4)(Drift(3)(turned, 2), 2)
     assert set(changed(turned, twice)) == {*who[2, 3], *who[2, 4]}
@@ -70,18 +74,26 @@ def test_no_drift_without_upright_images():
 
 
 def test_an_absent_client_cannot_drift(turned):
-    with pytest.raises(ValueError, match=r"client=3 is not there in round 4: drift one of \[0, 1\], or None"):
+    with pytest.raises(
+        ValueError, match=r"client=3 is not there in round 4: drift one of \[0, 1\], or None"
+    ):
         Drift(4, client=3)(turned.take([0, 1]), 0)
 
 
 def test_staggered_clients_join_one_by_one(turned):
     start, joins = staggered(turned, start=5, every=10, rounds=31)
     assert start.ids.tolist() == [0, 1, 2, 3, 4]
-    assert [join.at for join in joins] == [10, 20, 30] and [j.newcomers.ids.tolist() for j in joins] == [[5], [6], [7]]
+    assert [join.at for join in joins] == [10, 20, 30] and [
+        j.newcomers.ids.tolist() for j in joins
+    ] == [[5], [6], [7]]
     fed = start
     for join in joins:
         fed = join(fed, 0)
-    assert torch.equal(fed.x, turned.x) and torch.equal(fed.ids, turned.ids) and torch.equal(fed.angle, turned.angle)
+    assert (
+        torch.equal(fed.x, turned.x)
+        and torch.equal(fed.ids, turned.ids)
+        and torch.equal(fed.angle, turned.angle)
+    )
 
 
 def test_nobody_joins_in_the_round_after_the_last(turned):
@@ -89,7 +101,9 @@ def test_nobody_joins_in_the_round_after_the_last(turned):
 
 
 def test_staggered_needs_enough_clients(turned):
-    with pytest.raises(ValueError, match=r"start=5 and one newcomer .* need 10 clients, and there are 8"):
+    with pytest.raises(
+        ValueError, match=r"start=5 and one newcomer .* need 10 clients, and there are 8"
+    ):
         staggered(turned, 5, 10, 60)
     with pytest.raises(ValueError, match="start=0"):
         staggered(turned, 0, 10, 20)

@@ -275,9 +275,9 @@ def some_seeds(value: Any, what: str) -> list[int]:
     if integer(value) and 0 < value <= MOST_SEEDS:
         return list(range(value))
     listed = isinstance(value, list) and 0 < len(value) <= MOST_SEEDS
-    if listed and all(map(integer, value)) and len({*value}) == len(value):
-        if max(map(abs, value)) < 2**63:
-            return value
+    different = listed and all(map(integer, value)) and len({*value}) == len(value)
+    if different and max(map(abs, value)) < 2**63:
+        return value
     allowed = f"a number from 1 to {MOST_SEEDS} or a list of different whole numbers"
     raise PaperError(f"{what}: must be {allowed}")
 

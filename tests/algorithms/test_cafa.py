@@ -36,17 +36,23 @@ from tests.algorithms.toy import (
 CLASS = CBCC, ABFA, CAFA
 
 
-def counted(*clients: list[int], val: list[tuple[list[float], list[int]]] | None = None) -> Federation:
+def counted(
+    *clients: list[int], val: list[tuple[list[float], list[int]]] | None = None
+) -> Federation:
     """Clients with these labels; `val`: their validation pixels and labels."""
     train = [(torch.zeros(len(y), 1, 1, 1), torch.tensor(y)) for y in clients]
     halves = {"train": train, "test": train}
     if val:
-        halves["val"] = [(torch.tensor(x).view(-1, 1, 1, 1), torch.tensor(y, dtype=torch.long)) for x, y in val]
+        halves["val"] = [
+            (torch.tensor(x).view(-1, 1, 1, 1), torch.tensor(y, dtype=torch.long)) for x, y in val
+        ]
     return Federation.stack(halves, group=torch.zeros(len(clients), dtype=torch.long), classes=2)
 
 
 def generated(n_iid: int, n_non: int, seed: int) -> Tensor:
-    """Frequencies as in tables 2 and 3: uniform clients, and clients with one or two of ten classes."""
+    """Frequencies as in tables 2 and 3: uniform clients, and clients with one or two of ten
+    classes.
+    """
     draw = np.random.default_rng(seed)
     rows = [draw.multinomial(1000, [0.1] * 10) / 1000 for _ in range(n_iid)]
     for _ in range(n_non):
@@ -58,41 +64,52 @@ def generated(n_iid: int, n_non: int, seed: int) -> Tensor:
 
 
 def test_frequencies_by_hand():
-    # client 0: labels 0 0 0 1 -> 3/4, 1/4; client 1: one sample of class 1, three of padding -> 0, 1
+    # client 0: labels 0 0 0 1 -> 3/4, 1/4; client 1: one sample of class 1, three of padding -> 0,
+    # 1
     fed = counted([0, 0, 0, 1], [1])
     assert class_frequencies(fed).tolist() == [[0.75, 0.25], [0.0, 1.0]]
 
 
 def test_cbcc_by_hand():
-    # 0.50 0.52 0.48 | 0.0 | 1.0 as shares of class 0. With k = 3 the silhouette of each of the three middle clients is
-    # close to 1 (a <= 0.04, b >= 0.48) and 0 for singletons; k = 2 must join the middle with an end, k = 4 tears it.
+    # 0.50 0.52 0.48 | 0.0 | 1.0 as shares of class 0. With k = 3 the silhouette of each of the
+    # three middle clients is
+    # close to 1 (a <= 0.04, b >= 0.48) and 0 for singletons; k = 2 must join the middle with an
+    # end, k = 4 tears it.
     share = torch.tensor([0.50, 0.0, 0.52, 1.0, 0.48])
     vectors = torch.stack([share, 1 - share], 1)
     k, scores = best_k(vectors)
     assert k == 3 and sorted(scores) == [2, 3, 4]
-    # distances are sqrt(2) times those of the shares, which cancels: client 0.50: a = 0.02, b = 0.5; 0.52: a = 0.03,
+    # distances are sqrt(2) times those of the shares, which cancels: client 0.50: a = 0.02, b =
+    # 0.5; 0.52: a = 0.03,
     # b = 0.48; 0.48: a = 0.03, b = 0.48; singletons 0
     assert scores[3] == pytest.approx((0.48 / 0.5 + 2 * 0.45 / 0.48) / 5)
     labels = cbcc(vectors)
     assert iid(labels).tolist() == [True, False, True, False, True]
-    assert cluster_weights(labels).tolist() == pytest.approx([0.6, 0.2, 0.6, 0.2, 0.6])  # Eq. 8: 3/5, 1/5
+    assert cluster_weights(labels).tolist() == pytest.approx(
+        [0.6, 0.2, 0.6, 0.2, 0.6]
+    )  # Eq. 8: 3/5, 1/5
 
 
 def test_accuracy_weights_by_hand():
-    # Eq. 9: validation sizes 1 and 3. Model 0: (1.0 * 1 + 0.5 * 3)/4 = 0.625; model 1: (0.0 * 1 + 1.0 * 3)/4 = 0.75
+    # Eq. 9: validation sizes 1 and 3. Model 0: (1.0 * 1 + 0.5 * 3)/4 = 0.625; model 1: (0.0 * 1 +
+    # 1.0 * 3)/4 = 0.75
     # Eq. 10: 0.625/1.375 = 5/11, 0.75/1.375 = 6/11
     weights = accuracy_weights(torch.tensor([[1.0, 0.5], [0.0, 1.0]]), torch.tensor([1, 3]))
     assert weights.tolist() == pytest.approx([5 / 11, 6 / 11])
 
 
 def test_one_round_by_hand():
-    # The model is logits = (w0 x + b0, w1 x + b1). It starts at 0; client 0 returns (1, -1, 0, 0): class 0 where x > 0,
+    # The model is logits = (w0 x + b0, w1 x + b1). It starts at 0; client 0 returns (1, -1, 0, 0):
+    # class 0 where x > 0,
     # client 1 (-1, 1, 0, 0): class 1 where x > 0, client 2 (0, 0, 1, 0): always class 0.
     steps = torch.tensor([[1.0, -1, 0, 0], [-1, 1, 0, 0], [0, 0, 1, 0]], dtype=torch.float64)
-    # Frequencies, validation included: client 0 (3/4, 1/4), client 1 (1/3, 2/3), client 2 (1, 0): two clusters,
+    # Frequencies, validation included: client 0 (3/4, 1/4), client 1 (1/3, 2/3), client 2 (1, 0):
+    # two clusters,
     # {0, 2} and {1}: Eq. 8 weights 2/3, 1/3, 2/3.
-    # Validation: client 0: x = 1, 2 of class 0; client 1: x = 1 of class 1; client 2: x = -1 of class 0. 4 samples:
-    #   model 0 is right on 2, 0, 0 -> A = 2/4; model 1 on 0, 1, 1 -> 2/4; model 2 on 2, 0, 1 -> 3/4; sum 7/4
+    # Validation: client 0: x = 1, 2 of class 0; client 1: x = 1 of class 1; client 2: x = -1 of
+    # class 0. 4 samples:
+    #   model 0 is right on 2, 0, 0 -> A = 2/4; model 1 on 0, 1, 1 -> 2/4; model 2 on 2, 0, 1 ->
+    # 3/4; sum 7/4
     val = [([1.0, 2.0], [0, 0]), ([1.0], [1]), ([-1.0], [0])]
     fed = counted([0, 1], [0, 1], [0, 0], val=val).to(torch.float64)
     train, theta = Add(steps), torch.zeros(4, dtype=torch.float64)
@@ -116,18 +133,24 @@ def one_round(algorithm: FedAvg, fed: Federation) -> Tensor:
 
 
 def test_equal_weights_are_the_plain_mean():
-    # one cluster, and models that are all equally good: the unweighted mean of sizes 1, 2, 5, which FedAvg's is not
+    # one cluster, and models that are all equally good: the unweighted mean of sizes 1, 2, 5, which
+    # FedAvg's is not
     fed = toy_federation([1, 2, 5]).to(torch.float64)
     any_ = Add(torch.eye(3, 4, dtype=torch.float64))
-    equal = Add(torch.tensor([[1.0, 1, 0, 0], [0, 0, 1, 1], [2, 2, 2, 2]], dtype=torch.float64))  # ties are class 0
-    assert not torch.allclose(one_round(FedAvg(any_), fed), one_round(FedAvg(any_, weighted=False), fed))
+    equal = Add(
+        torch.tensor([[1.0, 1, 0, 0], [0, 0, 1, 1], [2, 2, 2, 2]], dtype=torch.float64)
+    )  # ties are class 0
+    assert not torch.allclose(
+        one_round(FedAvg(any_), fed), one_round(FedAvg(any_, weighted=False), fed)
+    )
     for algorithm in (CBCC(any_, 1.0, clusters=1), ABFA(equal, 1.0), CAFA(equal, 1.0, clusters=1)):
         plain = one_round(FedAvg(algorithm.train, weighted=False), fed)
         torch.testing.assert_close(one_round(algorithm, fed), plain, rtol=0, atol=1e-15)
 
 
 def test_nobody_is_right():
-    # two models that call everything class 0, validation samples all of class 1: A = 0 and 0, so each weighs a half
+    # two models that call everything class 0, validation samples all of class 1: A = 0 and 0, so
+    # each weighs a half
     weights = accuracy_weights(torch.zeros(2, 2), torch.tensor([3, 1]))
     assert weights.tolist() == [0.5, 0.5]
     fed = counted([0], [0, 1], val=[([1.0], [1]), ([1.0], [1])])
@@ -161,7 +184,9 @@ def test_number_of_clusters():
     assert cbcc(torch.eye(2)).tolist() == [0, 0]  # 2 clients: no k from 2 to n - 1
 
 
-@pytest.mark.parametrize(("n_iid", "n_non", "seed"), [(10, 30, s) for s in range(5)] + [(30, 30, 0)])
+@pytest.mark.parametrize(
+    ("n_iid", "n_non", "seed"), [(10, 30, s) for s in range(5)] + [(30, 30, 0)]
+)
 def test_finds_the_iid_clients_in_time(n_iid: int, n_non: int, seed: int):
     start = time.process_time()
     found = iid(cbcc(generated(n_iid, n_non, seed), seed=seed))
@@ -190,7 +215,9 @@ def test_record_ignores_groups_and_order(method: type[FedAvg]):
     order = torch.tensor([3, 1, 7, 0, 2, 6, 5, 4])
     turned = run(algorithm, permuted(fed, order), model, rounds=3, seed=1)
     key = ["round", "metric", "client"]
-    one, two = (r.astype({"metric": str}).set_index(key).value.sort_index() for r in (record, turned))
+    one, two = (
+        r.astype({"metric": str}).set_index(key).value.sort_index() for r in (record, turned)
+    )
     np.testing.assert_allclose(one, two, atol=1e-12)
 
 
@@ -199,8 +226,10 @@ def build() -> nn.Module:
 
 
 def test_batch_norm_statistics_are_averaged_and_evaluation_leaves_them():
-    # The row ends with running mean and variance. Evaluating shared models must use those, not the statistics of the
-    # validation batch, and change nothing: variance 4 and mean 0 halve the logits and move no argmax, while the
+    # The row ends with running mean and variance. Evaluating shared models must use those, not the
+    # statistics of the
+    # validation batch, and change nothing: variance 4 and mean 0 halve the logits and move no
+    # argmax, while the
     # statistics of a batch of equal images would map everything to the bias.
     model = Model(build, (1, 4, 4), 4)
     fed = easy_federation(2, 2, 0, samples=8)
@@ -217,7 +246,9 @@ def test_batch_norm_statistics_are_averaged_and_evaluation_leaves_them():
     steps[:, -8:] = torch.arange(4.0)[:, None]
     algorithm = CBCC(Add(steps, model=model), fraction=1.0, clusters=1)
     state, _ = algorithm.step(algorithm.init(model.init(0), fed, 0), fed, 0, 0)
-    assert state.models[0, -8:].tolist() == [1.5] * 4 + [2.5] * 4  # mean of 0 1 2 3, on top of 0 and 1
+    assert (
+        state.models[0, -8:].tolist() == [1.5] * 4 + [2.5] * 4
+    )  # mean of 0 1 2 3, on top of 0 and 1
 
 
 def test_newcomers_are_clustered():

@@ -14,7 +14,9 @@ from fedclust.training import LocalSGD
 from tests.algorithms.toy import Add, Toward, easy_federation, toy_federation, toy_model
 
 ZERO = torch.zeros(2)
-OPPOSED = torch.tensor([[2.0, 0.0], [2.0, 1.0], [-2.0, 0.0], [-2.0, -1.0]])  # mean 0, the longest sqrt(5) = 2.24
+OPPOSED = torch.tensor(
+    [[2.0, 0.0], [2.0, 1.0], [-2.0, 0.0], [-2.0, -1.0]]
+)  # mean 0, the longest sqrt(5) = 2.24
 
 
 def clusters(labels):
@@ -29,7 +31,11 @@ def test_a_split_by_hand():
     state, info = one_step(CFL(Add(OPPOSED), warmup=0), toy_federation(4))
     assert clusters(state.labels) == {frozenset({0, 1}), frozenset({2, 3})}
     assert state.models.tolist() == [[-2.0, -0.5], [2.0, 0.5]]  # each half's mean, not the parent's
-    assert info["splits"] == 1 and info["mean_norm"] == 0 and info["max_norm"] == pytest.approx(math.sqrt(5))
+    assert (
+        info["splits"] == 1
+        and info["mean_norm"] == 0
+        and info["max_norm"] == pytest.approx(math.sqrt(5))
+    )
     state, info = one_step(CFL(Add(OPPOSED), warmup=0), toy_federation(4), state)
     assert info["splits"] == 0  # pairs stay together; |(2, 0.5)| = 2.06 is no standstill either
     assert info["mean_norm"] == pytest.approx(math.hypot(2, 0.5))
@@ -62,7 +68,8 @@ def test_two_clients_never_split():
 
 
 def test_complete_linkage_not_single():
-    """Directions 0, 40, 84, 130 degrees: single linkage would chain 0-40-84 against 130; the widest angle within
+    """Directions 0, 40, 84, 130 degrees: single linkage would chain 0-40-84 against 130; the widest
+    angle within
     {0, 40, 84} is 84, within {84, 130} only 46."""
     angles = torch.tensor([0.0, 40.0, 84.0, 130.0]).deg2rad()
     vectors = torch.stack([angles.cos(), angles.sin()], 1)
@@ -73,9 +80,12 @@ def test_complete_linkage_not_single():
 
 
 def test_a_second_split_goes_by_clients_not_by_rows_of_the_cluster():
-    """First the even against the odd clients; then the odd ones, rows 0, 1, 2 of their cluster, are {1} and {3, 5}.
+    """First the even against the odd clients; then the odd ones, rows 0, 1, 2 of their cluster, are
+    {1} and {3, 5}.
     Only they move further than 4."""
-    updates = torch.tensor([[3.0, 0.0], [-3.0, 3.0], [3.0, 0.1], [-3.0, -3.0], [3.0, -0.1], [-3.0, -3.1]])
+    updates = torch.tensor(
+        [[3.0, 0.0], [-3.0, 3.0], [3.0, 0.1], [-3.0, -3.0], [3.0, -0.1], [-3.0, -3.1]]
+    )
     method, fed = CFL(Add(updates), eps1=10, eps2=4, warmup=0), toy_federation(6)
     state, _ = one_step(method, fed)
     even = frozenset({0, 2, 4})
@@ -100,15 +110,24 @@ class ByRound:
 
 
 def test_no_stale_updates_under_partial_participation():
-    """In round 0 clients 0, 1 pull against 2, 3; in round 1 it is 0, 2 against 1, 3. Whoever is absent in round 1 is
+    """In round 0 clients 0, 1 pull against 2, 3; in round 1 it is 0, 2 against 1, 3. Whoever is
+    absent in round 1 is
     divided by what it would send now, and pays one more training."""
     now = OPPOSED[[0, 2, 1, 3]]
-    method, fed = CFL(ByRound(torch.stack([OPPOSED, now])), fraction=0.5, eps1=10, warmup=1), toy_federation(4)
+    method, fed = (
+        CFL(ByRound(torch.stack([OPPOSED, now])), fraction=0.5, eps1=10, warmup=1),
+        toy_federation(4),
+    )
     state, _ = one_step(method, fed)
     assert len(state.models) == 1
     new, info = one_step(method, fed, state, t=1)
     assert clusters(new.labels) == {frozenset({0, 2}), frozenset({1, 3})}
-    assert (info["up"], info["down"], info["extra"]) == (4, 4, 2) and info["trained"].tolist() == [1, 1, 1, 1]
+    assert (info["up"], info["down"], info["extra"]) == (4, 4, 2) and info["trained"].tolist() == [
+        1,
+        1,
+        1,
+        1,
+    ]
     ends = state.models + now  # of all four, each half's own members
     for members in ([0, 2], [1, 3]):
         mean = ends[members].mean(0)
@@ -144,9 +163,12 @@ def test_finds_groups_that_contradict_each_other(groups, seed):
 
 
 def test_leaves_groups_together_that_one_model_serves():
-    """Groups with labels of their own do not contradict each other: nothing pulls at a standstill."""
+    """Groups with labels of their own do not contradict each other: nothing pulls at a standstill.
+    """
     fed, model = easy_federation(2, 5, 0, skew=True), mlp((1, 4, 4), 4, hidden=(16,))
     method = CFL(LocalSGD(model, lr=0.05, batch=10), eps1=0.2, eps2=0.3, warmup=10)
     record = run(method, fed, model, rounds=25, seed=0, eval_every=25)
     last = record[record["round"] == 24]
-    assert (last[last.metric == "clusters"].value == 1).all() and last[last.metric == "accuracy"].value.mean() > 0.95
+    assert (last[last.metric == "clusters"].value == 1).all() and last[
+        last.metric == "accuracy"
+    ].value.mean() > 0.95

@@ -15,12 +15,16 @@ def accuracy(record):
 
 
 def test_a_round_by_hand():
-    """Half way from (1, 2) to (1, 0) and to (3, 4): (1, 1) and (2, 3); with 1 and 3 samples (1.75, 2.5)."""
+    """Half way from (1, 2) to (1, 0) and to (3, 4): (1, 1) and (2, 3); with 1 and 3 samples (1.75,
+    2.5).
+    """
     fed, method = toy_federation([1, 3]), FedAvg(Toward(TARGETS, 0.5))
     state, info = method.step(method.init(START, fed, 0), fed, 0, 0)
     assert state.models.tolist() == [[1.75, 2.5]] and state.labels.tolist() == [0, 0]
     assert (info["down"], info["up"], info["extra"], info["bytes"]) == (2, 2, 0, 4 * 2 * 4)
-    plain, _ = FedAvg(Toward(TARGETS, 0.5), weighted=False).step(method.init(START, fed, 0), fed, 0, 0)
+    plain, _ = FedAvg(Toward(TARGETS, 0.5), weighted=False).step(
+        method.init(START, fed, 0), fed, 0, 0
+    )
     assert plain.models.tolist() == [[1.5, 2.0]]
 
 
@@ -35,7 +39,9 @@ def test_only_the_sampled_clients_count():
     assert seen == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize(("n", "fraction", "m"), [(10, 0.1, 1), (10, 0.05, 1), (9, 0.25, 2), (3, 1.0, 3), (1, 0.1, 1)])
+@pytest.mark.parametrize(
+    ("n", "fraction", "m"), [(10, 0.1, 1), (10, 0.05, 1), (9, 0.25, 2), (3, 1.0, 3), (1, 0.1, 1)]
+)
 def test_sizes_of_samples(n, fraction, m):
     chosen = sample(toy_federation(n), fraction, 0, 0)
     assert len(chosen) == m == len(chosen.unique()) and chosen.equal(chosen.sort().values)
@@ -45,7 +51,9 @@ def test_a_sample_is_of_names_not_of_positions():
     fed, order = toy_federation(8), torch.tensor([5, 2, 7, 0, 1, 6, 3, 4])
     mixed = fed.take(order)
     for t in range(5):
-        assert fed.ids[sample(fed, 0.5, 1, t)].tolist() == sorted(mixed.ids[sample(mixed, 0.5, 1, t)].tolist())
+        assert fed.ids[sample(fed, 0.5, 1, t)].tolist() == sorted(
+            mixed.ids[sample(mixed, 0.5, 1, t)].tolist()
+        )
     assert set(sample(fed, 0.5, 1, 0, among=torch.tensor([1, 6])).tolist()) < {1, 6}
 
 
@@ -79,11 +87,16 @@ def test_costs_by_hand():
 
 def test_fedprox_by_hand_and_without_a_pull():
     fed, start = toy_federation([1, 3]), FedAvg(Toward(TARGETS)).init(START, toy_federation(2), 0)
-    held, _ = FedProx(Toward(TARGETS), mu=1.0).step(start, fed, 0, 0)  # 1 / (1 + 1) of the way: as in the first test
+    held, _ = FedProx(Toward(TARGETS), mu=1.0).step(
+        start, fed, 0, 0
+    )  # 1 / (1 + 1) of the way: as in the first test
     assert held.models.tolist() == [[1.75, 2.5]]
     model = toy_model()
     train, fed = Toward(torch.randn(4, 4), 0.3, model=model), toy_federation([1, 2, 3, 4])
-    a, b = (run(m, fed, model, rounds=4, seed=0) for m in (FedAvg(train, 0.5), FedProx(train, mu=0.0, fraction=0.5)))
+    a, b = (
+        run(m, fed, model, rounds=4, seed=0)
+        for m in (FedAvg(train, 0.5), FedProx(train, mu=0.0, fraction=0.5))
+    )
     assert accuracy(a) == accuracy(b)
 
 
@@ -100,7 +113,9 @@ def test_newcomers_join_where_their_update_points():
     """From the middle (0, 0) of (4, 0) and (-4, 0): the update (-1, 5) has cosine -0.2 and 0.2."""
     fed = toy_federation(3)
     state = State(torch.tensor([[4.0, 0.0], [-4.0, 0.0]]), torch.tensor([0, 1]))
-    admitted = FedAvg(Add(torch.tensor([[0.0, 0.0], [0.0, 0.0], [-1.0, 5.0]]))).admit(state, fed, 0, 0)
+    admitted = FedAvg(Add(torch.tensor([[0.0, 0.0], [0.0, 0.0], [-1.0, 5.0]]))).admit(
+        state, fed, 0, 0
+    )
     assert admitted.labels.tolist() == [0, 1, 1] and admitted.models.equal(state.models)
     alone = State(state.models[:1], torch.tensor([0, 0]))
     assert FedAvg(Toward(TARGETS)).admit(alone, fed, 0, 0).labels.tolist() == [0, 0, 0]

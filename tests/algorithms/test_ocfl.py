@@ -33,31 +33,46 @@ FOUND = Says((0, 0, 1, 1, -1))
 
 
 def test_noise_is_a_cluster_each():
-    assert cluster_parameters(torch.zeros(5, 2), Says((-1, 4, 4, -1, 1))).tolist() == [2, 1, 1, 3, 0]
+    assert cluster_parameters(torch.zeros(5, 2), Says((-1, 4, 4, -1, 1))).tolist() == [
+        2,
+        1,
+        1,
+        3,
+        0,
+    ]
     assert cluster_parameters(torch.zeros(3, 2), Says((-1, -1, -1))).tolist() == [0, 1, 2]
 
 
 def test_a_run_by_hand():
-    """Everyone trains alone from (1, 1) and lands on its target; the clusters start again from (1, 1). Half way there,
+    """Everyone trains alone from (1, 1) and lands on its target; the clusters start again from (1,
+    1). Half way there,
     weights 1 : 3 in the first cluster: 1/4 (3, 1) + 3/4 (3.1, 1)."""
     fed = toy_federation([1, 3, 2, 2, 5])
     method = OCFL(Toward(TARGETS, 0.5), 1.0, pretrain=Toward(TARGETS), estimator=FOUND)
     state = method.init(START, fed, 0)
     assert state.labels.tolist() == [0, 0, 1, 1, 2] and state.models.equal(START.repeat(3, 1))
     state, info = method.step(state, fed, 0, 0)
-    torch.testing.assert_close(state.models, torch.tensor([[3.075, 1.0], [1.0, 3.05], [-4.0, -4.0]]))
+    torch.testing.assert_close(
+        state.models, torch.tensor([[3.075, 1.0], [1.0, 3.05], [-4.0, -4.0]])
+    )
     assert (info["found"], info["noise"]) == (3, 1)
 
 
 def test_the_training_alone_is_paid_in_the_first_round():
-    """10 clients in clusters of 5, 4, 1; a tenth of each is one client: 3 trainings a round, 10 before."""
+    """10 clients in clusters of 5, 4, 1; a tenth of each is one client: 3 trainings a round, 10
+    before.
+    """
     fed = toy_federation(10)
     method = OCFL(Add(torch.zeros(10, 2)), 0.1, estimator=Says((0,) * 5 + (1,) * 4 + (2,)))
     state, first = method.step(method.init(START, fed, 0), fed, 0, 0)
     _, second = method.step(state, fed, 0, 1)
     assert [first[k] for k in ("down", "up", "extra", "bytes")] == [13, 13, 10, 26 * 2 * 4]
     assert [second[k] for k in ("down", "up", "extra", "bytes")] == [3, 3, 0, 6 * 2 * 4]
-    assert first["trained"].sum() == 13 and first["trained"].min() == 1 and second["trained"].sum() == 3
+    assert (
+        first["trained"].sum() == 13
+        and first["trained"].min() == 1
+        and second["trained"].sum() == 3
+    )
     assert "found" not in second
 
 
@@ -66,26 +81,38 @@ def test_every_cluster_samples_its_own_share():
     method = OCFL(Add(torch.zeros(10, 2)), 0.5, estimator=Says((0,) * 6 + (1,) * 3 + (2,)))
     state = method.init(START, fed, 0)
     for t in range(3):
-        assert state.labels[method.choose(state, fed, 0, t)].bincount().tolist() == [3, 1, 1]  # max(int(frac N), 1)
+        assert state.labels[method.choose(state, fed, 0, t)].bincount().tolist() == [
+            3,
+            1,
+            1,
+        ]  # max(int(frac N), 1)
 
 
 def test_merge_by_average_linkage_by_hand():
-    """Mean updates at 0, 40, 84 and 130 degrees (1 - cos: 0-40 .23, 40-84 .28, 84-130 .31). After 0-40, the average
-    from there to 84 is (.90 + .28) / 2 = .59 > .31: {0, 40}, {84, 130}; single linkage would chain the first three.
+    """Mean updates at 0, 40, 84 and 130 degrees (1 - cos: 0-40 .23, 40-84 .28, 84-130 .31). After
+    0-40, the average
+    from there to 84 is (.90 + .28) / 2 = .59 > .31: {0, 40}, {84, 130}; single linkage would chain
+    the first three.
     Down to one it is everyone; four are four."""
     angles = torch.tensor([0.0, 40.0, 84.0, 130.0]).deg2rad()
     means = torch.stack([angles.cos(), angles.sin()], 1)
-    vectors = torch.cat([means * 2, means * 4])  # two clients per cluster, their mean 3 times the direction
+    vectors = torch.cat(
+        [means * 2, means * 4]
+    )  # two clients per cluster, their mean 3 times the direction
     labels = torch.arange(4).repeat(2)
     two = merge_clusters(vectors, labels, 2)
     assert two[0] == two[1] != two[2] and two[2] == two[3] and two[:4].equal(two[4:])
     assert merge_clusters(vectors, labels, 1).tolist() == [0] * 8
-    assert merge_clusters(vectors, labels, 4).equal(labels) and merge_clusters(vectors, labels, 9).equal(labels)
+    assert merge_clusters(vectors, labels, 4).equal(labels) and merge_clusters(
+        vectors, labels, 9
+    ).equal(labels)
 
 
 def test_merge_on_updates_or_on_parameters():
-    """From (10, 10): updates (1, .2) and (.2, 1) share a quadrant, (-1, -2) points away. As parameters, (11, 10.2) and
-    (10.2, 11) lie on both sides of the diagonal and (9, 8) falls to the first: 45 + {-2.2, 2.2, -3.4} degrees."""
+    """From (10, 10): updates (1, .2) and (.2, 1) share a quadrant, (-1, -2) points away. As
+    parameters, (11, 10.2) and
+    (10.2, 11) lie on both sides of the diagonal and (9, 8) falls to the first: 45 + {-2.2, 2.2,
+    -3.4} degrees."""
     targets = 10 + torch.tensor([[1.0, 0.2], [0.2, 1.0], [-1.0, -2.0]])
     method = OCFL(Toward(targets), estimator=Says((0, 1, 2)), merge=2)
     init = torch.full((2,), 10.0)
@@ -98,7 +125,10 @@ def test_merge_on_updates_or_on_parameters():
 def test_merged_into_one_is_fedavg_exactly():
     fed, model = toy_federation([1, 2, 3, 4, 5]), toy_model()
     train = Toward(torch.randn(5, 4), 0.7)
-    a, b = (run(m, fed, model, rounds=6, seed=0) for m in (FedAvg(train, 0.5), OCFL(train, 0.5, merge=1)))
+    a, b = (
+        run(m, fed, model, rounds=6, seed=0)
+        for m in (FedAvg(train, 0.5), OCFL(train, 0.5, merge=1))
+    )
     for metric in ("accuracy", "loss", "clusters"):
         assert a[a.metric == metric].value.tolist() == b[b.metric == metric].value.tolist()
     later = [r[(r.metric == "trained") & (r["round"] > 0)].value.tolist() for r in (a, b)]
@@ -142,7 +172,10 @@ def test_any_clusterer_of_scikit_learn(estimator):
 
 @pytest.mark.parametrize(
     ("wrong", "says"),
-    [({"merge_on": "labels"}, "merge_on='labels': must be one of 'updates'"), ({"merge": 0}, "merge=0: must be a whole number")],
+    [
+        ({"merge_on": "labels"}, "merge_on='labels': must be one of 'updates'"),
+        ({"merge": 0}, "merge=0: must be a whole number"),
+    ],
 )
 def test_settings_say_what_is_allowed(wrong, says):
     with pytest.raises(ValueError, match=says):
@@ -153,10 +186,14 @@ def test_settings_say_what_is_allowed(wrong, says):
 @pytest.mark.parametrize("groups", [2, 4])
 @pytest.mark.parametrize("how", ["xi 0.4", "xi 0.1, merged"])
 def test_finds_groups_with_labels_of_their_own(how, groups, seed):
-    """xi is a relative step of the reachability: at 0.1 the ripples among the five clients of a group are steps too,
-    and OPTICS alone cuts groups up (ARI 0.8 to 1 here); it never mixes them, so the merge finds them."""
+    """xi is a relative step of the reachability: at 0.1 the ripples among the five clients of a
+    group are steps too,
+    and OPTICS alone cuts groups up (ARI 0.8 to 1 here); it never mixes them, so the merge finds
+    them."""
     fed, model = easy_federation(groups, 5, seed, skew=True), mlp((1, 4, 4), 4, hidden=(16,))
-    settings = {"estimator": OPTICS(min_samples=2, xi=0.4)} if how == "xi 0.4" else {"merge": groups}
+    settings = (
+        {"estimator": OPTICS(min_samples=2, xi=0.4)} if how == "xi 0.4" else {"merge": groups}
+    )
     method = OCFL(LocalSGD(model, lr=0.05, batch=10), 0.5, **settings)
     record = run(method, fed, model, rounds=3, seed=seed, eval_every=3)
     assert record[record.metric == "ari"].value.iloc[-1] == 1

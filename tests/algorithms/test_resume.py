@@ -14,7 +14,11 @@ from fedclust.training import LocalSGD
 from tests.algorithms.toy import easy_federation
 
 MODEL = mlp((1, 4, 4), 4, hidden=(8,))
-EAGER = {"fraction": 0.5, "alpha": inf, "reading": "pairwise"}  # splits before the stop and leaves clients to place
+EAGER = {
+    "fraction": 0.5,
+    "alpha": inf,
+    "reading": "pairwise",
+}  # splits before the stop and leaves clients to place
 SETTINGS: dict[str, dict] = {"FedAC": EAGER, "FedACP": EAGER}
 
 
@@ -34,7 +38,9 @@ def test_the_catalogue_names_every_method():
         "ABFA",
         "CAFA",
     } <= set(listed)
-    assert listed["FedAC"]["parameters"]["alpha"] == 5.0 and "Algorithm 2" in listed["FedAC"]["paper"]
+    assert (
+        listed["FedAC"]["parameters"]["alpha"] == 5.0 and "Algorithm 2" in listed["FedAC"]["paper"]
+    )
     assert "lam" not in listed["IFCA"]["parameters"] and listed["Joint"]["parameters"]["lam"] == 0.2
 
 

@@ -136,7 +136,9 @@ def peak() -> float:
 
 def point(kind: str, value: int) -> dict[str, Any]:
     torch.set_num_threads(1)
-    gc.freeze()  # else Python's collector may look through all that was imported, 0.2 s, while something is measured
+    # else Python's collector may look through all that was imported, 0.2 s, while something is
+    # measured
+    gc.freeze()
     ways: dict[str, Callable[[int], dict[str, Any]]] = {
         "clients": lambda n: rounds(n),
         "clients, a tenth of them in a round": lambda n: rounds(n, fraction=0.1),

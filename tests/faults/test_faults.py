@@ -1,8 +1,9 @@
-"""Faults of the machine: none costs more than time, each is answered. `make faults` adds the long one, the kills.
+"""Faults of the machine: none costs more than time, each is answered. `make faults` adds the long
+one, the kills.
 
 | fault | test |
 |---|---|
-| killed at any moment | test_kill.py; tests/test_experiments.py (worker), tests/test_datasets.py (while fetching) |
+| killed at any moment | test_kill.py; tests/experiments (worker), tests/datasets (while fetching) |
 | disk full, cache not writable | tests/test_experiments.py |
 | figures not writable | here |
 | damaged record, facts or checkpoint | tests/test_experiments.py |
@@ -77,7 +78,8 @@ def test_two_runs_at_once_in_one_checkout(tmp_path):
         (folder / f"ready{{sys.argv[1]}}").touch()
         while len(list(folder.glob("ready*"))) < 2:
             time.sleep(0.01)
-        sweep([Trial({SETTINGS!r}, seed) for seed in range(4)], 1, "sequential", folder=folder / "cache")
+        trials = [Trial({SETTINGS!r}, seed) for seed in range(4)]
+        sweep(trials, 1, "sequential", folder=folder / "cache")
     """)
     runs = [subprocess.Popen([sys.executable, "-c", program, name]) for name in "ab"]
     assert [run.wait() for run in runs] == [0, 0]

@@ -1,6 +1,8 @@
-"""`make faults`: the whole replication is killed again and again, and ends with the numbers of an undisturbed run.
+"""`make faults`: the whole replication is killed again and again, and ends with the numbers of an
+undisturbed run.
 
-KILLS (20) says how often, KEYS which papers. At the smoke tier, so that what is tested is the machinery.
+KILLS (20) says how often, KEYS which papers. At the smoke tier, so that what is tested is the
+machinery.
 """
 
 import os

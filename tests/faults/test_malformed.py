@@ -181,7 +181,9 @@ def damaged(content: bytes, dice: random.Random) -> bytes:
 
 @pytest.mark.parametrize("zipped", [False, True])
 def test_data_files(toy, zipped):
-    """30 each: the set is not there, the error says which file's folder was looked at and why it was not used."""
+    """30 each: the set is not there, the error says which file's folder was looked at and why it
+    was not used.
+    """
     dice = random.Random(zipped)
     for _ in range(30):
         victim = dice.choice(list(FILES))
@@ -221,7 +223,8 @@ def zipped() -> bytes:
 
 @pytest.mark.parametrize(("name", "pack"), [("packed.tgz", tar), ("packed.zip", zipped)])
 def test_archives(toy, name, pack):
-    """30 each. A damaged byte in a header nobody needs leaves the content right: its hash says so."""
+    """30 each. A damaged byte in a header nobody needs leaves the content right: its hash says so.
+    """
     good, dice, refused = pack(), random.Random(pack.__name__), 0
     for _ in range(30):
         (toy / name).write_bytes(damaged(good, dice))

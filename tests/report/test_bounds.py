@@ -10,7 +10,7 @@ from fedclust.report import papers, report
 
 BOUNDS = [
     (key, name, setting[bound])
-    for key in papers.keys()  # noqa: SIM118  a function of ours
+    for key in papers.keys()  # noqa: SIM118
     for name, setting in papers.load(key).settings.items()
     for bound in ("min", "max")
     if setting.get("parameter") and setting.get(bound, setting["value"]) != setting["value"]

@@ -117,9 +117,16 @@ def test_tier_values_override_the_paper_size(paper):
 def test_a_processor_may_have_sizes_of_its_own(content):
     content["setting"][1]["cpu"] = 2.0
     paper = papers.check(content, "toy.toml")
-    sizes = [paper.at(tier, device)["epsilon"] for tier in ("quick", "paper") for device in ("cpu", "cuda")]
+    sizes = [
+        paper.at(tier, device)["epsilon"]
+        for tier in ("quick", "paper")
+        for device in ("cpu", "cuda")
+    ]
     assert sizes == [5.0, 5.0, 2.0, 10.0]
-    assert paper.settings_table("paper", "cuda").set_index("setting").loc["epsilon", "here (paper)"] == "10"
+    assert (
+        paper.settings_table("paper", "cuda").set_index("setting").loc["epsilon", "here (paper)"]
+        == "10"
+    )
     assert paper.settings_table("paper").set_index("setting").loc["epsilon", "here (paper)"] == "2"
 
 
@@ -134,17 +141,26 @@ def test_a_processor_may_have_sizes_of_its_own(content):
         (lambda c: c["setting"][2].update(value="none"), "allowed are 'update', 'dpsgd'"),
         (lambda c: c["setting"].append(c["setting"][0]), "must be a unique string"),
         (lambda c: c["table"][0].update(rows=[["A", 1, 2]]), "its name and 1 cells"),
-        (lambda c: c.update(reading=[{"name": "epsilon", "value": 1, "source": "paper"}]), "keep one"),
+        (
+            lambda c: c.update(reading=[{"name": "epsilon", "value": 1, "source": "paper"}]),
+            "keep one",
+        ),
         (lambda c: c["claim"][0].update(test=[]), "at least one block"),
         (lambda c: c["claim"][0].update(text=5), "text = 5: must be of type str"),
         (lambda c: c["setting"][1].update(min="a"), "min = 'a': must be of type number"),
         (lambda c: c["setting"][1].update(min=True), "min = True: must be of type number"),
         (lambda c: c["setting"][2].update(allowed=3), "allowed = 3: must be of type list"),
-        (lambda c: c["setting"][2].update(parameter="yes"), "parameter = 'yes': must be of type bool"),
+        (
+            lambda c: c["setting"][2].update(parameter="yes"),
+            "parameter = 'yes': must be of type bool",
+        ),
         (lambda c: c["table"][0].update(rows="x"), "rows = 'x': must be of type list"),
         (lambda c: c["claim"][0]["test"][0].update(expr=5), "expr = 5: must be of type str"),
         (lambda c: c["claim"][0]["test"][0].update(expr="a.mean()"), "'a.mean()' is not allowed"),
-        (lambda c: c["claim"][0]["test"][0].update(expr="@pd.io.common.os.system('x')"), "claim c1: 'A minus B': expr"),
+        (
+            lambda c: c["claim"][0]["test"][0].update(expr="@pd.io.common.os.system('x')"),
+            "claim c1: 'A minus B': expr",
+        ),
         (lambda c: c["claim"][0]["test"][0].update(below=1.0, above=1.0), "one side"),
         (lambda c: c["claim"][0]["test"][0].update(below=1.0, at_least=1.0), "one side"),
         (lambda c: c["claim"][0]["test"][0].pop("paper"), "has no mark"),
@@ -159,7 +175,10 @@ def test_a_processor_may_have_sizes_of_its_own(content):
         (lambda c: c["claim"][0].pop("control"), "give `control`, or `uncontrolled`"),
         (lambda c: c["claim"][0].update(control=["c"]), "out of b"),
         (lambda c: c["claim"][0].update(figure=["table9"]), "must be a list out of text, table1"),
-        (lambda c: c["claim"][0].update(changed=[{"before": "x"}]), "changed: date, reason missing"),
+        (
+            lambda c: c["claim"][0].update(changed=[{"before": "x"}]),
+            "changed: date, reason missing",
+        ),
         (lambda c: c["left_out"][0].update(figure=["fig9"]), "must be a list out of text"),
         (lambda c: c["seeds_planned"][0].pop("reason"), "reason missing"),
         (lambda c: c.update(claim="c1"), "write [[claim]]"),
@@ -175,7 +194,10 @@ def test_errors_name_file_and_key(content, change, message):
     assert len(str(error.value)) <= 300
 
 
-@given(st.text(max_size=200) | st.sampled_from(TOML.splitlines()).map(lambda line: TOML.replace(line, line[:-2], 1)))
+@given(
+    st.text(max_size=200)
+    | st.sampled_from(TOML.splitlines()).map(lambda line: TOML.replace(line, line[:-2], 1))
+)
 @settings(max_examples=100, deadline=None)
 def test_malformed_files_never_escape_as_another_error(text):
     with suppress(papers.PaperError, tomllib.TOMLDecodeError):
@@ -188,8 +210,17 @@ def test_missing_paper_lists_those_there(folder):
 
 
 def test_start_resolves_none_to_the_tier(folder):
-    _, p = papers.start("toy", {"tier": "quick", "seeds": None, "epsilon": None, "jobs": 1, "pd": pd})
-    assert (p.tier, p.seeds, p.epsilon, p.rounds, p.jobs, p.changed) == ("quick", [0, 1, 2], 5.0, 60, 1, {})
+    _, p = papers.start(
+        "toy", {"tier": "quick", "seeds": None, "epsilon": None, "jobs": 1, "pd": pd}
+    )
+    assert (p.tier, p.seeds, p.epsilon, p.rounds, p.jobs, p.changed) == (
+        "quick",
+        [0, 1, 2],
+        5.0,
+        60,
+        1,
+        {},
+    )
 
 
 def test_start_takes_a_changed_value_and_says_so(folder):
@@ -248,7 +279,9 @@ def test_a_setting_that_no_code_reads_is_an_error(folder):
     (folder / "replications").mkdir()
     source = folder / "replications" / "toy.py"
     source.write_text("p.epsilon, p.seeds, how['mechanism']  # p.rounds only in a comment")
-    with pytest.raises(papers.PaperError, match=r"toy\.py never reads rounds: write \[\[reading\]\]"):
+    with pytest.raises(
+        papers.PaperError, match=r"toy\.py never reads rounds: write \[\[reading\]\]"
+    ):
         papers.start("toy", {})
     source.write_text("p.epsilon, p.rounds, how['mechanism']")
     papers.start("toy", {})
@@ -268,7 +301,9 @@ def test_readings_are_shown_with_the_settings(content):
 
 def test_a_device_exists_where_a_paper_uses_it_and_must_be_there(folder):
     more = '[[setting]]\nname = "device"\nvalue = "cpu"\nsource = "assumed"\nparameter = true\n'
-    text = TOML.replace("quick = 5.0", "quick = 5.0\ncpu = 2.0").replace("[[table]]", more + "[[table]]")
+    text = TOML.replace("quick = 5.0", "quick = 5.0\ncpu = 2.0").replace(
+        "[[table]]", more + "[[table]]"
+    )
     (folder / "papers" / "toy.toml").write_text(text)
     assert papers.start("toy", {"tier": "paper"})[1].epsilon == 2.0
     with pytest.raises(papers.PaperError, match="device = 'tpu': this machine has none"):
@@ -278,7 +313,9 @@ def test_a_device_exists_where_a_paper_uses_it_and_must_be_there(folder):
 def test_another_device_is_another_experiment(folder, monkeypatch):
     monkeypatch.setattr(papers, "present", lambda device: None)
     more = '[[setting]]\nname = "device"\nvalue = "cpu"\nsource = "assumed"\nparameter = true\n'
-    text = TOML.replace("quick = 5.0", "quick = 5.0\ncpu = 2.0").replace("[[table]]", more + "[[table]]")
+    text = TOML.replace("quick = 5.0", "quick = 5.0\ncpu = 2.0").replace(
+        "[[table]]", more + "[[table]]"
+    )
     (folder / "papers" / "toy.toml").write_text(text)
     _, p = papers.start("toy", {"tier": "paper", "device": "cuda"})
     assert (p.epsilon, p.changed) == (10.0, {"device": "cuda"})
@@ -322,7 +359,7 @@ def test_old_names_resolve():
 
 
 def test_every_paper_of_the_project_passes_the_check():
-    assert all(papers.load(key).key == key for key in papers.keys())  # noqa: SIM118  a function of ours, no dictionary
+    assert all(papers.load(key).key == key for key in papers.keys())  # noqa: SIM118
 
 
 ODD = [5, "x", True, [], {}, [[]], [{}], math.nan, 10**400, "é" * 5000, [1, "a"], {"a": 1}, ""]

@@ -1,4 +1,5 @@
-"""The report: what it writes, what it refuses, and that nothing the paper shows can be forgotten."""
+"""The report: what it writes, what it refuses, and that nothing the paper shows can be forgotten.
+"""
 
 import io
 import json
@@ -53,7 +54,15 @@ def test_a_static_table_names_its_file_not_a_run(rep):
 def test_everything_is_written(rep):
     whole(rep)
     made = {path.name for path in rep.folder.iterdir()}
-    assert made == {"fig1.svg", "fig1.png", "table1.csv", "table1.md", "verdicts.json", "run.json", "measures.csv"}
+    assert made == {
+        "fig1.svg",
+        "fig1.png",
+        "table1.csv",
+        "table1.md",
+        "verdicts.json",
+        "run.json",
+        "measures.csv",
+    }
     verdicts = json.loads((rep.folder / "verdicts.json").read_text())
     assert verdicts["claims"][0]["verdict"] == "reproduced"
     about = json.loads((rep.folder / "run.json").read_text())
@@ -80,7 +89,9 @@ def test_an_unknown_backend_is_refused_before_anything_is_trained(rep):
 @pytest.mark.parametrize("forgotten", ["figure", "compare", "judge"])
 def test_nothing_can_be_forgotten(rep, monkeypatch, forgotten):
     monkeypatch.setattr(rep, forgotten, lambda *a: None)
-    with pytest.raises(RuntimeError, match={"figure": "fig1", "compare": "table1", "judge": "verdicts"}[forgotten]):
+    with pytest.raises(
+        RuntimeError, match={"figure": "fig1", "compare": "table1", "judge": "verdicts"}[forgotten]
+    ):
         whole(rep)
 
 
@@ -88,7 +99,11 @@ def test_compare_shows_paper_ours_and_difference(rep):
     rep.compare("table1", frames(0.8))
     row = pd.read_csv(io.BytesIO(rep.files["table1.csv"])).iloc[0]
     # 0.80, 0.81, 0.82: mean 0.81, half width 4.3027 * 0.01 / sqrt(3) = 0.0248
-    assert (row["paper"], row["ours [95 % interval]"], row["difference"]) == (0.7, "0.810 [0.785, 0.835]", 0.11)
+    assert (row["paper"], row["ours [95 % interval]"], row["difference"]) == (
+        0.7,
+        "0.810 [0.785, 0.835]",
+        0.11,
+    )
 
 
 def test_a_row_that_was_not_run_says_so(rep):
@@ -148,4 +163,9 @@ def test_what_the_paper_does_not_have_is_named_extra(rep, kind, name):
 
 def test_markdown_cells():
     frame = pd.DataFrame({"x": [1.23456, None], "y": ["a|b", "c\nd"]}, dtype=object)
-    assert tables.markdown(frame).splitlines() == ["| x | y |", "| --- | --- |", "| 1.235 | a\\|b |", "|  | c d |"]
+    assert tables.markdown(frame).splitlines() == [
+        "| x | y |",
+        "| --- | --- |",
+        "| 1.235 | a\\|b |",
+        "|  | c d |",
+    ]

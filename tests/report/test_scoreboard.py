@@ -1,6 +1,7 @@
 """What the verdicts add up to."""
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -183,5 +184,5 @@ def test_the_forests_parts_differ_in_grey():
         return 0.299 * red + 0.587 * green + 0.114 * blue
 
     lightness = sorted(grey(color) for color, _ in forest.LOOKS.values())
-    assert all(b - a > 10 for a, b in zip(lightness, lightness[1:], strict=False))
+    assert all(b - a > 10 for a, b in pairwise(lightness))
     assert len({marker for _, marker in forest.LOOKS.values()}) == len(forest.LOOKS)

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 
 from fedclust.report import notebooks, site
-from tests.report.test_scoreboard import project  # noqa: F401  a fixture
+from tests.report.test_scoreboard import project  # noqa: F401
 
 PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ"

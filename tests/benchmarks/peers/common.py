@@ -1,4 +1,5 @@
-"""What every peer's script shares: the work, the network as one writes it, and the one line it prints.
+"""What every peer's script shares: the work, the network as one writes it, and the one line it
+prints.
 
 A script is run by its own environment's python as ``with_<peer>.py work.npz settings.json``; `run` writes both files.
 They need numpy only, and torch where the peer is a PyTorch library.
@@ -16,22 +17,32 @@ import numpy as np
 
 
 class Work:
-    """N clients' images x (N, M, c, h, w) and labels y (N, M); who takes part in each round; the initial parameters."""
+    """N clients' images x (N, M, c, h, w) and labels y (N, M); who takes part in each round; the
+    initial parameters.
+    """
 
     def __init__(self, data: str, settings: str):
         self.paths = data, settings
         self.settings: dict[str, Any] = json.loads(Path(settings).read_text())
         arrays = np.load(data)
-        self.x, self.y, self.x_test, self.y_test = (arrays[name] for name in ("x", "y", "x_test", "y_test"))
+        self.x, self.y, self.x_test, self.y_test = (
+            arrays[name] for name in ("x", "y", "x_test", "y_test")
+        )
         self.chosen = arrays["chosen"]  # (rounds, n)
-        self.init = [arrays[f"init{i}"] for i in range(sum(name.startswith("init") for name in arrays.files))]
+        self.init = [
+            arrays[f"init{i}"] for i in range(sum(name.startswith("init") for name in arrays.files))
+        ]
         self.rounds, self.lr = self.settings["rounds"], self.settings["lr"]
-        self.batch, self.epochs, self.momentum = (self.settings[name] for name in ("batch", "epochs", "momentum"))
+        self.batch, self.epochs, self.momentum = (
+            self.settings[name] for name in ("batch", "epochs", "momentum")
+        )
 
     def plan(self, t: int, i: int) -> np.ndarray:
         """Sample positions of client i's steps in round t, (S, B): every sample once per epoch."""
         draw = np.random.default_rng([t, i])
-        return np.concatenate([draw.permutation(self.y.shape[1]).reshape(-1, self.batch) for _ in range(self.epochs)])
+        return np.concatenate(
+            [draw.permutation(self.y.shape[1]).reshape(-1, self.batch) for _ in range(self.epochs)]
+        )
 
     def net(self, values: list[np.ndarray] | None = None) -> Any:
         """The network in PyTorch's usual way: convolution, ReLU, pooling, linear layers."""
@@ -52,7 +63,9 @@ class Work:
             layers += [nn.Linear(n_in, n_out), nn.ReLU()]
         net = nn.Sequential(*layers[:-1])
         with torch.no_grad():
-            for w, value in zip(net.parameters(), self.init if values is None else values, strict=True):
+            for w, value in zip(
+                net.parameters(), self.init if values is None else values, strict=True
+            ):
                 w.copy_(torch.as_tensor(value))
         return net
 

@@ -30,6 +30,7 @@ def loss(work: Work, params: list, x: jax.Array, y: jax.Array) -> jax.Array:
 def accuracy(work: Work, params: list) -> float:
     guess = jax.jit(lambda x: forward(work, params, x).argmax(1))
     right = [
-        (guess(work.x_test[i : i + 1000]) == work.y_test[i : i + 1000]).mean() for i in range(0, len(work.y_test), 1000)
+        (guess(work.x_test[i : i + 1000]) == work.y_test[i : i + 1000]).mean()
+        for i in range(0, len(work.y_test), 1000)
     ]
     return float(sum(right) / len(right))

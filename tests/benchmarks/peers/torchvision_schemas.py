@@ -1,4 +1,5 @@
-"""Lets `import torchvision` work where pip joins a CPU build of torch with torchvision's plain wheel.
+"""Lets `import torchvision` work where pip joins a CPU build of torch with torchvision's plain
+wheel.
 
 A peer's script says `import torchvision` itself, so this file goes into the peer's environment. There
 torchvision's compiled operators cannot be loaded, and its registrations stop with "operator

@@ -1,4 +1,6 @@
-"""Ours, as a user calls it: `run` with FedAvg. It draws its batches itself: the same number, the same size."""
+"""Ours, as a user calls it: `run` with FedAvg. It draws its batches itself: the same number, the
+same size.
+"""
 
 import numpy as np
 import torch
@@ -17,16 +19,24 @@ def main() -> None:
         "train": list(zip(x, y, strict=True)),
         "test": list(zip(x_test.chunk(len(x)), y_test.chunk(len(x)), strict=True)),
     }
-    fed = Federation.stack(halves, group=torch.zeros(len(x), dtype=torch.long), classes=work.settings["classes"])
+    fed = Federation.stack(
+        halves, group=torch.zeros(len(x), dtype=torch.long), classes=work.settings["classes"]
+    )
     model = getattr(models, kind)(fed.shape, fed.classes, **how)
-    train = LocalSGD(model, lr=work.lr, epochs=work.epochs, batch=work.batch, momentum=work.momentum)
+    train = LocalSGD(
+        model, lr=work.lr, epochs=work.epochs, batch=work.batch, momentum=work.momentum
+    )
     times = [clock()]
     record = run(
         algorithms.FedAvg(train, work.chosen.shape[1] / len(fed)), fed, model, rounds=work.rounds, seed=0,
         eval_every=work.rounds, progress=lambda *_: times.append(clock()),
     )  # fmt: skip
     last = record[(record.metric == "accuracy") & (record["round"] == work.rounds - 1)]
-    work.report(times, float(np.mean(last.value)), f"fedclust {fedclust.__version__}, torch {torch.__version__}")
+    work.report(
+        times,
+        float(np.mean(last.value)),
+        f"fedclust {fedclust.__version__}, torch {torch.__version__}",
+    )
 
 
 main()

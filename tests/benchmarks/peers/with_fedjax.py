@@ -23,15 +23,22 @@ def main() -> None:
         fedjax.optimizers.sgd(work.lr, work.momentum or None), fedjax.optimizers.sgd(1.0),
         fedjax.ShuffleRepeatBatchHParams(batch_size=work.batch, num_epochs=work.epochs, seed=0),
     )  # fmt: skip
-    state, keys = algorithm.init([jnp.asarray(w) for w in work.init]), jax.random.split(jax.random.PRNGKey(0), 1000)
+    state, keys = (
+        algorithm.init([jnp.asarray(w) for w in work.init]),
+        jax.random.split(jax.random.PRNGKey(0), 1000),
+    )
     times = [clock()]
     for t in range(work.rounds):
         ids = [str(i) for i in work.chosen[t].tolist()]
-        clients = [(i, data, key) for (i, data), key in zip(fed.get_clients(ids), keys, strict=False)]
+        clients = [
+            (i, data, key) for (i, data), key in zip(fed.get_clients(ids), keys, strict=False)
+        ]
         state, _ = algorithm.apply(state, clients)
         jax.block_until_ready(state.params)
         times.append(clock())
-    work.report(times, accuracy(work, state.params), f"fedjax {version('fedjax')}, jax {jax.__version__}")
+    work.report(
+        times, accuracy(work, state.params), f"fedjax {version('fedjax')}, jax {jax.__version__}"
+    )
 
 
 main()

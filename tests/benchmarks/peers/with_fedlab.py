@@ -45,7 +45,11 @@ def main() -> None:
     pipeline = Timed(handler, trainer)
     pipeline.times = [clock()]
     pipeline.main()
-    work.report(pipeline.times, work.accuracy(handler.model), f"fedlab {version('fedlab')}, torch {torch.__version__}")
+    work.report(
+        pipeline.times,
+        work.accuracy(handler.model),
+        f"fedlab {version('fedlab')}, torch {torch.__version__}",
+    )
 
 
 main()

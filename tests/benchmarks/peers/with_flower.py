@@ -1,9 +1,15 @@
-"""Flower's simulation engine: clients in Ray actors, one per core. It draws the round's clients itself."""
+"""Flower's simulation engine: clients in Ray actors, one per core. It draws the round's clients
+itself.
+"""
 
 import os
 import sys
 
-os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+os.environ |= {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "OMP_NUM_THREADS": "1",
+}
 os.environ["PYTHONPATH"] = os.path.dirname(os.path.abspath(__file__))  # for the actors
 
 import flwr
@@ -33,7 +39,10 @@ def train(message: Message, context: Context) -> Message:
         step.zero_grad()
         cross_entropy(net(x[batch]), y[batch]).backward()
         step.step()
-    sent = {"arrays": ArrayRecord(net.state_dict()), "metrics": MetricRecord({"num-examples": len(y)})}
+    sent = {
+        "arrays": ArrayRecord(net.state_dict()),
+        "metrics": MetricRecord({"num-examples": len(y)}),
+    }
     return Message(content=RecordDict(sent), reply_to=message)
 
 
@@ -63,8 +72,14 @@ if __name__ == "__main__":
         backend = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": init}
         run_simulation(server, client, num_supernodes=len(work.x), backend_config=backend)
     except BaseException as error:
-        print(f"{type(error.__cause__ or error).__name__}: {error.__cause__ or error}", file=sys.stderr, flush=True)
+        print(
+            f"{type(error.__cause__ or error).__name__}: {error.__cause__ or error}",
+            file=sys.stderr,
+            flush=True,
+        )
         os._exit(1)  # its threads would wait for ever
     net = work.net()
     net.load_state_dict(done["arrays"])
-    work.report(done["times"], work.accuracy(net), f"flwr {flwr.__version__}, torch {torch.__version__}")
+    work.report(
+        done["times"], work.accuracy(net), f"flwr {flwr.__version__}, torch {torch.__version__}"
+    )

@@ -1,4 +1,6 @@
-"""Apple's pfl-research. Its datasets keep their batches from epoch to epoch; that saves it the shuffling."""
+"""Apple's pfl-research. Its datasets keep their batches from epoch to epoch; that saves it the
+shuffling.
+"""
 
 import pfl
 import torch
@@ -30,9 +32,14 @@ def main() -> None:
     net.loss = lambda x, y: cross_entropy(net(x), y)
     net.metrics = lambda x, y: {"samples": Weighted(1, 1)}
     model = PyTorchModel(
-        net, lambda *a, **kw: torch.optim.SGD(*a, momentum=work.momentum, **kw), torch.optim.SGD(net.parameters(), 1.0)
+        net,
+        lambda *a, **kw: torch.optim.SGD(*a, momentum=work.momentum, **kw),
+        torch.optim.SGD(net.parameters(), 1.0),
     )
-    users = [PyTorchTensorDataset(pair, user_id=str(i)) for i, pair in enumerate(zip(*work.tensors, strict=True))]
+    users = [
+        PyTorchTensorDataset(pair, user_id=str(i))
+        for i, pair in enumerate(zip(*work.tensors, strict=True))
+    ]
     order = iter(work.chosen.flatten().tolist())
     fed = FederatedDataset(lambda i: users[i], lambda: next(order))
     timer = Clock()
@@ -45,7 +52,9 @@ def main() -> None:
         NNTrainHyperParams(local_num_epochs=work.epochs, local_learning_rate=work.lr, local_batch_size=work.batch),
         NNEvalHyperParams(local_batch_size=None), callbacks=[timer], send_metrics_to_platform=False,
     )  # fmt: skip
-    work.report(timer.times, work.accuracy(net), f"pfl {pfl.__version__}, torch {torch.__version__}")
+    work.report(
+        timer.times, work.accuracy(net), f"pfl {pfl.__version__}, torch {torch.__version__}"
+    )
 
 
 main()
