@@ -283,6 +283,7 @@ REVEALED = {
     "ABFA": ["accuracies on validation samples"],
     "CAFA": ["class frequencies", "accuracies on validation samples"],
     "FedAC": ["losses"],
+    "IFCA": ["chosen clusters"],
     "FedAvg": None,
     "DCFL": None,
 }

@@ -5,8 +5,7 @@ NeurIPS 2020, arXiv 2006.04088. Code: github.com/jichan3751/ifca.
 
 `info`: `train_loss`, the mean loss of the picked models on what the choice is made on; `empty`, the
 clusters that nobody picked: their models stay. K models go down to each participant, one comes up.
-The picked cluster is sent too, and depends on the client's losses: the epsilon of a private trainer
-does not cover it.
+The picked cluster is sent too.
 
 Deviations:
 (1) the models are drawn as this library draws them;
@@ -36,8 +35,11 @@ class IFCA(Method):
 
     `averages`: "models" after the trainer's steps or epochs (option II), "gradients" of one step
     (option I). The cluster is chosen on "all" of a client's samples, as the authors do, or on the
-    "batch" that its training begins with.
+    "batch" that its training begins with. No epsilon covers the choice, which a client sends as it
+    is.
     """
+
+    reveals = ("chosen clusters",)
 
     k: int = 2
     averages: str = "models"
