@@ -41,13 +41,12 @@ def test_a_node_is_killed_in_mid_sweep_and_the_numbers_are_the_same(tmp_path, mo
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     doomed = cluster.add_node(num_cpus=1)
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-    trials = [small(seed, rounds=200) for seed in range(4)]
+    trials = [small(seed, rounds=1500) for seed in range(4)]
     killed = []
 
     def kill():
         while not list(tmp_path.glob("ray/*/*.rounds")):
-            time.sleep(0.2)
-        time.sleep(2)
+            time.sleep(0.05)
         cluster.remove_node(doomed, allow_graceful=False)
         killed.append(len(list(tmp_path.glob("ray/*/*.parquet"))))
 
