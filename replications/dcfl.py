@@ -4,18 +4,6 @@
 # Augello, Falzone and Lo Re, *DCFL: Dynamic Clustered Federated Learning under Differential Privacy Settings*, PerCom
 # Workshops 2023,
 # [10.1109/PerComWorkshops56833.2023.10150285](https://doi.org/10.1109/PerComWorkshops56833.2023.10150285).
-#
-# **What the paper claims.** When every client has its own label mix and its own rotation, one global model suits
-# nobody. Clients should share models in groups, and the groups must be free to change: a client may join late, its
-# data may drift, and the noise of differential privacy may have put it into the wrong group. The paper gives the
-# server two tools for that: a distance between model updates that looks at where they start, where they end and
-# whether they run towards each other, and a test after every round whether the groups still make sense. On EMNIST this
-# is said to end at 72 % accuracy, against 64 % for divisive clustering (CFL) and 54 % for FedAvg, with a third of
-# FedAvg's spread over clients.
-#
-# This notebook repeats every figure and table, adds one line that the paper leaves out (every client training *alone*),
-# and judges each claim by a rule that was written down before the runs (`papers/dcfl.toml`). At the quick tier Table I
-# and fig. 4 have the paper's size; figs. 5 and 6 and Table II are smaller.
 
 # %% tags=["parameters"]
 tier = "quick"  # smoke (seconds, drawn glyphs) | quick (minutes, real data) | paper (the paper's sizes)
@@ -49,6 +37,20 @@ from fedclust.report.drawings import dcfl as figures
 
 paper, p = papers.start("dcfl", globals())
 report = Report(paper, p)
+report.opening("fig4")
+
+# %% [markdown]
+# **What the paper claims.** When every client has its own label mix and its own rotation, one global model suits
+# nobody. Clients should share models in groups, and the groups must be free to change: a client may join late, its
+# data may drift, and the noise of differential privacy may have put it into the wrong group. The paper gives the
+# server two tools for that: a distance between model updates that looks at where they start, where they end and
+# whether they run towards each other, and a test after every round whether the groups still make sense. On EMNIST this
+# is said to end at 72 % accuracy, against 64 % for divisive clustering (CFL) and 54 % for FedAvg, with a third of
+# FedAvg's spread over clients.
+#
+# This notebook repeats every figure and table, adds one line that the paper leaves out (every client training *alone*),
+# and judges each claim by a rule that was written down before the runs (`papers/dcfl.toml`). At the quick tier Table I
+# and fig. 4 have the paper's size; figs. 5 and 6 and Table II are smaller.
 
 # %% [markdown]
 # ## The method
@@ -146,7 +148,7 @@ gap = np.abs(2 * omega[1.0] ** 2 - (1 - degrees.deg2rad().cos().numpy())).max()
 # `papers/dcfl.md`.
 
 # %%
-Markdown(markdown(paper.settings_table(p.tier)))
+report.settings()
 
 # %% [markdown]
 # The network was settled on the baselines alone, at the paper's size:
@@ -291,23 +293,26 @@ ranks = ranks["value"].unstack()[["angle", "labels"]].groupby(["round", "metric"
 report.table("table-extra-distances", ranks.reset_index(), f"Rank correlations: means over {len(few)} seed(s)")
 
 # %% [markdown]
+# ### What the privacy budget means
+#
+# The headline mechanism scales its noise by $2C/m$, as if the clipped update were the mean of $m$ separately clipped
+# samples. It is not: one sample can move a clipped update by up to $2C$. The table has what Opacus' accountant makes
+# of the same noise in both cases, also over one round: the formula is proven for a budget of at most 1, and at 10 it
+# gives too little noise. DP-SGD, above, is the mechanism whose account holds.
+
+# %%
+multiplier = np.sqrt(2 * np.log(1.25 / p.delta)) / p.epsilon  # sigma in units of the sensitivity
+accounts = {
+    "a round, as printed": p.epsilon,
+    "a round, 2C/m": privacy.epsilon_of(multiplier, 1.0, 1, p.delta),
+    "all rounds, 2C/m": privacy.epsilon_of(multiplier, 1.0, p.rounds, p.delta),
+    "all rounds, 2C": privacy.epsilon_of(multiplier / m, 1.0, p.rounds, p.delta),
+}
+table = pd.DataFrame([[what, f"{value:.4g}"] for what, value in accounts.items()], columns=["over, sensitivity", "epsilon"])
+report.table("table-extra-privacy", table, f"Epsilon at delta = {p.delta:g} after training in {p.rounds} rounds")
+
+# %% [markdown]
 # ## The claims
-#
-# Each test of a claim is an effect, one value per seed, turned so that the claim is positive. It has
-# two marks: 0, no effect, and h, half of what the paper printed. Where nothing is printed, h is the
-# smallest size that counts, given with its reason. The paired 95 % t interval over seeds decides. If
-# it is above 0, the test *holds*, or it is *weaker* if the interval is below h. Otherwise it is
-# *absent* if the interval is below h (*reversed* if it is below 0), and *open* if not; then we say
-# how many seeds would decide. A bound *holds* if the interval is inside it, is *refuted* if the
-# interval is outside, and is *open* otherwise. Ratios are judged by their logarithms. A run that
-# never arrives counts as arriving at its end. Where all seeds agree, or most are at the end of the
-# scale, we count seeds: eleven of eleven show that it is so in at least three of four runs. What has
-# no sampling in it is *exact* or refuted. In a claim of k tests, each refutes only at 1 - 0.05/k.
-#
-# A claim is *reproduced* if all its tests hold, *weaker* if all hold or are weaker, *in part* if some
-# do and some are refuted, *not reproduced* if some are refuted and none holds, and *open* otherwise.
-# The control comes first: where the baseline is more than 25 % away from the printed level above
-# chance, the verdict is in brackets, outside the paper's regime, and no sizes are compared.
 
 # %%
 columns = {"final": "final mean", "std": "final std", "average": "average mean", "spread": "average std"}
@@ -322,8 +327,15 @@ newcomers = main[(main.metric == "accuracy") & (main.client >= p.clients)]
 newcomers = newcomers.pivot_table(index="seed", columns="algorithm", values="value", observed=True)
 measures["newcomers_dcfl"] = newcomers["DCFL"]
 measures["newcomers_local"] = newcomers["Local"]
-measures = pd.DataFrame(measures).assign(omega_least_rise=rise, omega_cosine_gap=gap)
-verdicts = report.judge(measures)
+measures["local_final"] = table1["Local", "final mean"]
+measures["local_average"] = table1["Local", "average mean"]
+measures["local_std"] = table1["Local", "final std"]
+measures["other_average"] = table1["DCFL, other preference", "average mean"]
+measures = pd.DataFrame(measures)
+measures["epsilon_rounds"] = accounts["all rounds, 2C/m"]
+measures["epsilon_true"] = accounts["all rounds, 2C"]
+measures = measures.assign(omega_least_rise=rise, omega_cosine_gap=gap)
+report.judge(measures)
 
 # %% [markdown]
 # ### Where numbers and paper part
@@ -386,25 +398,6 @@ finals = read.pivot_table(index="changed", columns="algorithm", values="value", 
 report.table("table-extra-readings", finals, f"Accuracy after {short} rounds: means over {len(few)} seed(s)")
 
 # %% [markdown]
-# ### What the privacy budget means
-#
-# The headline mechanism scales its noise by $2C/m$, as if the clipped update were the mean of $m$ separately clipped
-# samples. It is not: one sample can move a clipped update by up to $2C$. The table has what Opacus' accountant makes
-# of the same noise in both cases, also over one round: the formula is proven for a budget of at most 1, and at 10 it
-# gives too little noise. DP-SGD, above, is the mechanism whose account holds.
-
-# %%
-multiplier = np.sqrt(2 * np.log(1.25 / p.delta)) / p.epsilon  # sigma in units of the sensitivity
-accounts = {
-    "a round, as printed": p.epsilon,
-    "a round, 2C/m": privacy.epsilon_of(multiplier, 1.0, 1, p.delta),
-    "all rounds, 2C/m": privacy.epsilon_of(multiplier, 1.0, p.rounds, p.delta),
-    "all rounds, 2C": privacy.epsilon_of(multiplier / m, 1.0, p.rounds, p.delta),
-}
-table = pd.DataFrame([[what, f"{value:.4g}"] for what, value in accounts.items()], columns=["over, sensitivity", "epsilon"])
-report.table("table-extra-privacy", table, f"Epsilon at delta = {p.delta:g} after training in {p.rounds} rounds")
-
-# %% [markdown]
 # ## What it cost
 #
 # Models sent to clients (*down*) and back (*up*) and bytes, as the runs counted them. DCFL sends what FedAvg sends, and
@@ -445,4 +438,6 @@ report.summary("table-extra-leads", leads, "DCFL less another method, in the col
 #   here; composed over the training, and with the sensitivity of a clipped update, the same noise costs more.
 
 # %%
+report.learned()
+report.notes("Where the tiers differ")
 report.close()

@@ -4,17 +4,6 @@
 # Hsu, Keoy, Chen, Chao and Lai, *Personalized Federated Learning Algorithm with Adaptive Clustering for Non-IID IoT
 # Data Incorporating Multi-Task Learning and Neural Network Model Characteristics*, Sensors 2023, 23, 9016,
 # [10.3390/s23229016](https://doi.org/10.3390/s23229016).
-#
-# **What the paper claims.** A hundred clients hold CIFAR-10, in groups that have no class in common. One model
-# averaged over all of them never comes to rest, since every round's draw of ten clients pulls it to other classes.
-# FedAC starts as FedAvg and watches each cluster's loss and the angles between its clients' updates. When the loss
-# hardly changes any more while somebody pulls away from the mean, the cluster is cut in two. So the number of
-# clusters need not be known, IID clients are never cut and lose nothing, and after the last cut the oscillation is
-# over. A cheaper variant, FedACP, is drawn in the figures and said to be less exact; it is never defined.
-#
-# The paper shows single runs and prints neither an accuracy nor a table. This notebook redraws every figure over
-# several seeds, adds the missing numbers, judges each claim by a rule written down before the runs
-# (`papers/fedac.toml`), and opens the method to see *which of its two conditions decides*.
 
 # %% tags=["parameters"]
 tier = "quick"  # smoke (seconds, drawn glyphs) | quick (minutes, real data) | paper (the paper's sizes)
@@ -45,6 +34,19 @@ from fedclust.report.drawings import fedac as figures
 paper, p = fc.papers.start("fedac", globals())
 report = Report(paper, p)
 few = p.seeds[: p.side_seeds]
+report.opening("fig4a")
+
+# %% [markdown]
+# **What the paper claims.** A hundred clients hold CIFAR-10, in groups that have no class in common. One model
+# averaged over all of them never comes to rest, since every round's draw of ten clients pulls it to other classes.
+# FedAC starts as FedAvg and watches each cluster's loss and the angles between its clients' updates. When the loss
+# hardly changes any more while somebody pulls away from the mean, the cluster is cut in two. So the number of
+# clusters need not be known, IID clients are never cut and lose nothing, and after the last cut the oscillation is
+# over. A cheaper variant, FedACP, is drawn in the figures and said to be less exact; it is never defined.
+#
+# The paper shows single runs and prints neither an accuracy nor a table. This notebook redraws every figure over
+# several seeds, adds the missing numbers, judges each claim by a rule written down before the runs
+# (`papers/fedac.toml`), and opens the method to see *which of its two conditions decides*.
 
 # %% [markdown]
 # ## The method
@@ -90,7 +92,7 @@ report.figure("fig1", figures.plane(), seeds=[])
 # how much less the loss changes in a short round. A table near the end compares both conditions with those at whole size.
 
 # %%
-paper.settings_table(p.tier)
+report.settings()
 
 # %% [markdown]
 # What $\alpha$ is at the quick tier was settled on FedAvg alone:
@@ -169,7 +171,6 @@ report.figure("fig2", figures.tree(runs["four", "FedAC"], f"{title['four']}, Fed
 #
 # Left one run, as in the paper (triangles: splits), right the mean over seeds with its 95 % interval. The paper prints
 # no numbers to put beside these curves.
-
 
 # %%
 def draw(name, case, names, metric, seeds=p.seeds):
@@ -301,22 +302,6 @@ report.figure("fig-extra-when", fig, "How well a split of all clients would go i
 
 # %% [markdown]
 # ## Claims
-#
-# Each test of a claim is an effect, one value per seed, turned so that the claim is positive. It has
-# two marks: 0, no effect, and h, half of what the paper printed. Where nothing is printed, h is the
-# smallest size that counts, given with its reason. The paired 95 % t interval over seeds decides. If
-# it is above 0, the test *holds*, or it is *weaker* if the interval is below h. Otherwise it is
-# *absent* if the interval is below h (*reversed* if it is below 0), and *open* if not; then we say
-# how many seeds would decide. A bound *holds* if the interval is inside it, is *refuted* if the
-# interval is outside, and is *open* otherwise. Ratios are judged by their logarithms. A run that
-# never arrives counts as arriving at its end. Where all seeds agree, or most are at the end of the
-# scale, we count seeds: eleven of eleven show that it is so in at least three of four runs. What has
-# no sampling in it is *exact* or refuted. In a claim of k tests, each refutes only at 1 - 0.05/k.
-#
-# A claim is *reproduced* if all its tests hold, *weaker* if all hold or are weaker, *in part* if some
-# do and some are refuted, *not reproduced* if some are refuted and none holds, and *open* otherwise.
-# The control comes first: where the baseline is more than 25 % away from the printed level above
-# chance, the verdict is in brackets, outside the paper's regime, and no sizes are compared.
 
 # %%
 names = {(c, m, k): f"{c}_{m.lower()}_{k.replace(' ', '_')}" for (c, m), s in scores.items() for k in s}
@@ -327,7 +312,10 @@ for case, m in ((case, m) for case in ("two", "four") for m in ("FedAvg", "FedAC
     measures[f"{this}_settling"] = readings.restless(course, since, 15)
     measures[f"{this}_rest"] = readings.restless(course, 0 * since + 0.75 * p.rounds)
     measures |= {f"{case}_kept_first": kept.iloc[:, 0], f"{case}_kept_late": kept.iloc[:, -1]}
-verdicts = report.judge(pd.DataFrame(measures))
+measures["two_latest_split"] = pd.Series(scores["two", "FedAC"]["first split"].max(), p.seeds)
+measures["four_latest_split"] = pd.Series(scores["four", "FedAC"]["first split"].max(), p.seeds)
+measures["rounds"] = pd.Series(p.rounds, p.seeds)
+report.judge(pd.DataFrame(measures))
 
 # %%
 gap = {c: scores[c, "FedAvg"] - scores[c, "FedAC"] for c in ("two", "four")}
@@ -425,4 +413,6 @@ Markdown(
 #   serves the same clients better than FedAvg, not how good it is.
 
 # %%
+report.learned()
+report.notes("Where the tiers differ")
 report.close()

@@ -3,17 +3,6 @@
 #
 # Lin, Chen, Yang, Wu and Liu, *A Joint Gradient and Loss Based Clustered Federated Learning Design*, [arXiv
 # 2311.13665](https://arxiv.org/abs/2311.13665), 2023.
-#
-# **What the paper claims.** In clustered federated learning by IFCA (Ghosh et al.) a server keeps one model per
-# cluster, every device receives all of them, and takes the one with the smallest loss on its data. In the beginning
-# all models are equally bad, and the losses say little. The paper lets each device also ask whether its gradient
-# agrees with the step that a cluster's model has just taken, and weighs the two with a number $\lambda$. With that
-# the devices are said to find their clusters in up to 99 % fewer iterations, and to reach 80 % accuracy in 14 %
-# fewer.
-#
-# This notebook repeats every figure with several seeds where the paper shows one run, and judges each claim by a rule
-# written down beforehand (`papers/joint.toml`). Then it asks what the size of the effect hangs on, the learning rate
-# first of all: the cosine of two vectors does not depend on it, the time that losses need to differ does.
 
 # %% tags=["parameters"]
 tier = "quick"  # smoke (seconds, drawn glyphs) | quick (minutes, real data) | paper (the paper's sizes)
@@ -46,6 +35,19 @@ from fedclust.report.drawings import joint as figures
 paper, p = fc.papers.start("joint", globals())
 report = Report(paper, p)
 few, pair, named = p.seeds[: p.side_seeds], (0.0, p.named_lambda), f"lambda {p.named_lambda:g}"
+report.opening("fig4a")
+
+# %% [markdown]
+# **What the paper claims.** In clustered federated learning by IFCA (Ghosh et al.) a server keeps one model per
+# cluster, every device receives all of them, and takes the one with the smallest loss on its data. In the beginning
+# all models are equally bad, and the losses say little. The paper lets each device also ask whether its gradient
+# agrees with the step that a cluster's model has just taken, and weighs the two with a number $\lambda$. With that
+# the devices are said to find their clusters in up to 99 % fewer iterations, and to reach 80 % accuracy in 14 %
+# fewer.
+#
+# This notebook repeats every figure with several seeds where the paper shows one run, and judges each claim by a rule
+# written down beforehand (`papers/joint.toml`). Then it asks what the size of the effect hangs on, the learning rate
+# first of all: the cosine of two vectors does not depend on it, the time that losses need to differ does.
 
 # %% [markdown]
 # ## The method
@@ -93,7 +95,7 @@ few, pair, named = p.seeds[: p.side_seeds], (0.0, p.named_lambda), f"lambda {p.n
 # - **The learning rate** is an axis. The headline runs use the rate at which the *baseline* ends most accurate.
 
 # %%
-paper.settings_table(p.tier)
+report.settings()
 
 # %%
 sets = {  # data set: its name, usual mean and deviation, devices, clusters
@@ -143,7 +145,6 @@ def plan(seeds, lambdas=p.few_lambdas, **how):
 def over(record, metric, first=0, until=np.inf, by="algorithm"):
     rows = record[(record.metric == metric) & (record["round"] >= first) & (record["round"] < until)]
     return rows.pivot_table(index="seed", columns=by, values="value", observed=True, sort=False)
-
 
 # %% [markdown]
 # ### Figure 1: one iteration, with its numbers
@@ -310,7 +311,6 @@ report.figure("fig-extra-rate", fig, caption, data="mnist")
 # value and leaves everything else, seeds included, as it is; these have fewer seeds. Where the change touches the
 # baseline too, both are run.
 
-
 # %%
 def course(name, record, length, caption):
     samples = {
@@ -328,22 +328,6 @@ course("table-extra-readings", read, length, f"Open values read in another way: 
 
 # %% [markdown]
 # ## Claims
-#
-# Each test of a claim is an effect, one value per seed, turned so that the claim is positive. It has
-# two marks: 0, no effect, and h, half of what the paper printed. Where nothing is printed, h is the
-# smallest size that counts, given with its reason. The paired 95 % t interval over seeds decides. If
-# it is above 0, the test *holds*, or it is *weaker* if the interval is below h. Otherwise it is
-# *absent* if the interval is below h (*reversed* if it is below 0), and *open* if not; then we say
-# how many seeds would decide. A bound *holds* if the interval is inside it, is *refuted* if the
-# interval is outside, and is *open* otherwise. Ratios are judged by their logarithms. A run that
-# never arrives counts as arriving at its end. Where all seeds agree, or most are at the end of the
-# scale, we count seeds: eleven of eleven show that it is so in at least three of four runs. What has
-# no sampling in it is *exact* or refuted. In a claim of k tests, each refutes only at 1 - 0.05/k.
-#
-# A claim is *reproduced* if all its tests hold, *weaker* if all hold or are weaker, *in part* if some
-# do and some are refuted, *not reproduced* if some are refuted and none holds, and *open* otherwise.
-# The control comes first: where the baseline is more than 25 % away from the printed level above
-# chance, the verdict is in brackets, outside the paper's regime, and no sizes are compared.
 
 # %%
 early, weighed, report.seeds = over(main, "purity", 1, p.early + 1), p.lambdas[1:], p.seeds
@@ -379,10 +363,14 @@ first = read.seed.map(empty.groupby("seed")["round"].min())
 suffers = over(read[read["round"] > first], "accuracy", 0, length).reindex(columns=[named, alone])
 measures["rescued_accuracy"] = suffers[named]
 measures["abandoned_accuracy"] = suffers[alone]
+there = fc.readings.arrived(slow, "purity", p.purity_goal).fillna(p.slow_iterations)
+measures["slow_ifca"] = there["IFCA"]
+measures["slow_named"] = there[named]
+measures["slow_rate"] = pd.Series(p.slow_lr, p.seeds)
 measures = pd.DataFrame(measures | {"least_common": np.min(common, axis=0)}, index=pd.Index(p.seeds, name="seed"))
 unseen = f"no run reaches the goal in {p.panel_iterations} iterations, with IFCA or with any lambda"
 arrives = {claim: measures[[f"{m}_ifca_arrives", f"{m}_best_arrives"]] for claim, m in shorts.items()}
-verdicts = report.judge(measures, {claim: unseen for claim, seen in arrives.items() if seen.isna().all(axis=None)})
+report.judge(measures, {claim: unseen for claim, seen in arrives.items() if seen.isna().all(axis=None)})
 
 # %% [markdown]
 # ### How the curves go on
@@ -399,9 +387,6 @@ course("table-extra-course", main, p.iterations, "Beginning and end of the runs 
 # All methods send the same: $K$ models down to each device and one up, in every iteration. What joint adds is work on
 # the devices: gradients of all $K$ models instead of one. Counting a backward pass as two forward ones, a batch takes
 # $K + 2$ passes with IFCA and $3K$ with joint. Run times are in `run.json`.
-
-# %%
-report.close()
 
 # %% [markdown]
 # ## Beyond the paper: what do the devices differ in?
@@ -444,3 +429,8 @@ report.close()
 # run long enough to wait for it. Whether a run gets to purity 0.9 at all hangs mostly on its initial models, so
 # claims about that goal need many seeds; the paper shows one. The quick tier has fewer devices, smaller models and
 # short runs; the `paper` tier has 80 devices and whole images, and 100 of 1,000 iterations if a processor runs it.
+
+# %%
+report.learned()
+report.notes("Where the tiers differ")
+report.close()

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from fedclust.paths import TIERS, root, short
-from fedclust.report import effects
+from fedclust.report import effects, findings
 from fedclust.report.verdicts import interval
 
 __all__ = ["Paper", "PaperError", "Parameters", "check", "interval", "keys", "load", "start"]
@@ -31,7 +31,7 @@ CLAIMS = ("control", "left_out", "seeds_planned", "claim")  # the sections on cl
 KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, also allowed)
     "": (
         {"key", "paper", "setting", "figure", "claim"},
-        {"data", "reading", "table", *CLAIMS[:-1]},
+        {"data", "reading", "table", "finding", *CLAIMS[:-1]},
     ),
     "paper": ({"title", "authors", "venue", "year", "claim"}, {"doi", "url", "code", "hours"}),
     "data": ({"names"}, {"stand_in", "note"}),
@@ -42,6 +42,7 @@ KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, also allowed
     "reading": ({"name", "value", "source"}, {"where", "note"}),
     "table": ({"id", "caption", "columns", "rows"}, {"kind", "note", "extra"}),
     "figure": ({"id", "caption"}, {"note", "extra"}),
+    "finding": ({"id", "text"}, set()),
     **effects.KEYS,
 }
 TYPES: dict[str, Any] = {  # of keys, in whatever section
@@ -72,6 +73,7 @@ class Paper:
     readings: Entries
     tables: Entries
     figures: Entries
+    findings: Entries
     controls: Entries
     left_out: Entries
     seeds_planned: Entries
@@ -95,10 +97,10 @@ class Paper:
         here = self.at(tier, device)
         rows = []
         for name, entry in (self.settings | self.readings).items():
-            values = [show(entry["value"]), show(here.get(name, entry["value"]))]
-            notes = [entry["source"], entry.get("where", ""), entry.get("note", "")]
-            rows.append([name, *values, *notes])
-        columns = ["setting", "paper size", f"here ({tier})", "source", "where", "note"]
+            size, run = show(entry["value"]), show(here.get(name, entry["value"]))
+            source = " ".join(filter(None, [entry["source"], entry.get("where", "")]))
+            rows.append([name, size, run if run != size else "the same", source, entry.get("note")])
+        columns = ["setting", "paper size", f"here ({tier})", "source", "note"]
         return pd.DataFrame(rows, columns=columns)
 
 
@@ -141,8 +143,8 @@ def check(content: dict[str, Any], file: str) -> Paper:
     """The file's content as a `Paper`, or an error that names the file and the place in it."""
     complete("", content, f"{file}: top level")
     complete("paper", content["paper"], f"{file}: paper")
-    sections = ("setting", "reading", "table", "figure")
-    settings, readings, tables, figures = (blocks(s, content, file) for s in sections)
+    sections = ("setting", "reading", "table", "figure", "finding")
+    settings, readings, tables, figures, found = (blocks(s, content, file) for s in sections)
     claimed = {section: blocks(section, content, file) for section in CLAIMS}
     if twice := settings.keys() & readings.keys():
         raise PaperError(f"{file}: {', '.join(twice)} is a setting and a reading; keep one")
@@ -169,8 +171,13 @@ def check(content: dict[str, Any], file: str) -> Paper:
         within(entry["figure"], shown, f"{file}: left_out {name[:60]}: figure")
     for name, entry in claimed["control"].items():
         judged(effects.check_control, entry, f"{file}: control {name[:60]}")
-    key = str(content["key"])
-    return Paper(key, content["paper"], settings, readings, tables, figures, *claimed.values())
+    for name, entry in found.items():
+        try:
+            findings.check(entry["text"], claimed["claim"])
+        except ValueError as error:
+            raise PaperError(f"{file}: finding {name[:60]}: {str(error)[:150]}") from error
+    key, about = str(content["key"]), content["paper"]
+    return Paper(key, about, settings, readings, tables, figures, found, *claimed.values())
 
 
 def complete(section: str, entry: Any, where: str) -> None:
@@ -303,6 +310,8 @@ def plain(value: Any, kind: type) -> Any:
 
 
 def show(value: Any) -> str:
+    if isinstance(value, list) and len(value) > 3 and value == list(range(len(value))):
+        return f"0 to {len(value) - 1}"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

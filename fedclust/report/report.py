@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import subprocess
 from contextlib import suppress
 from importlib.metadata import version
@@ -18,7 +19,7 @@ from fedclust.experiments import Trial, build, sweeps
 from fedclust.experiments.cache import LIBRARIES
 from fedclust.experiments.sweeps import BACKENDS
 from fedclust.paths import digest, figures, root, write
-from fedclust.report import papers, plots, tables, verdicts, words
+from fedclust.report import findings, markup, papers, plots, tables, verdicts, words
 from fedclust.report.papers import Paper, Parameters
 from fedclust.report.plainly import PLAIN
 
@@ -38,7 +39,9 @@ class Report:
             allowed = ", ".join(BACKENDS)
             raise papers.PaperError(f"parameter backend = {p.backend!r}: allowed are {allowed}")
         self.files: dict[str, bytes] = {}  # written when all are there
-        self.made: set[str] = set()
+        self.made: dict[str, str] = {}  # captions by name
+        self.first = ""  # the figure that opens the notebook
+        self.findings: list[str] = []
         self.seeds: list[int] = p.seeds  # of what comes next, for the footers
         self.data: dict[str, dict[str, Any]] = {}
         self.runs: dict[str, dict[str, Any]] = {}  # by identity: a trial used twice counts once
@@ -144,77 +147,142 @@ class Report:
 
         `seeds` are those it shows, if not all of the notebook's: an empty list for none.
         """
-        from IPython.display import Image, Markdown, display
-
         caption = self.caption(name, self.paper.figures, "fig-extra", caption)
         plots.footer(fig, self.source(seeds, data))
         made = plots.render(fig)
         self.files |= {f"{name}{suffix}": content for suffix, content in made.items()}
-        self.made.add(name)
-        png = made[".png"]
+        self.made[name] = caption
+        self.show_picture(name, name)
+        show(f'<a id="{name}"></a>**{markup.named(name).capitalize()}.** {caption}', figure=name)
+        self.room_for_claims(name)
+        if name == self.first:
+            self.show_picture(name, f"first {name}", update=True)
+
+    def show_picture(self, name: str, place: str, update: bool = False) -> None:
+        """The PNG of a figure; its alternative text states what the claims on it came to."""
+        from IPython.display import Image, display
+
+        png = self.files[f"{name}.png"]
         width = int.from_bytes(png[16:20], "big") * 3 // 4  # all figures at one scale
-        display(Image(data=png, format="png", width=width, alt=caption))
-        display(Markdown(f"*{name}. {caption}*"))
+        said = [f"{markup.named(name).capitalize()}: {self.made[name]}"]
+        said += [f"{c['id']} {words.shown(c)}: {c['short']}" for c in self.claims_on(name)]
+        alt = "; ".join(re.sub(r"[*$`\\]", "", each).rstrip(".") for each in said)
+        image = Image(data=png, format="png", width=width, alt=alt)
+        display(image, display_id=place, update=update)
 
     def table(
-        self, name: str, frame: pd.DataFrame, caption: str | None = None, source: str | None = None
+        self,
+        name: str,
+        frame: pd.DataFrame,
+        caption: str | None = None,
+        source: str | None = None,
+        shown: pd.DataFrame | None = None,
     ) -> None:
-        """Keep a table as CSV and Markdown, and show it."""
-        from IPython.display import Markdown, display
-
+        """Keep a table as CSV and Markdown, and show it, or what is `shown` in its place."""
         caption = self.caption(name, self.paper.tables, "table-extra", caption)
-        text = f"{tables.markdown(frame)}\n\n*{name}. {caption}*\n"
+        shown = frame if shown is None else shown
+        title = f'<a id="{name}"></a>**{markup.named(name).capitalize()}.** {caption}'
+        text = f"{tables.markdown(shown)}\n\n{title}\n\n*{source or self.source()}*\n"
         self.files[f"{name}.csv"] = frame.to_csv(index=False).encode()
-        self.files[f"{name}.md"] = f"{text}\n{source or self.source()}\n".encode()
-        self.made.add(name)
-        display(Markdown(text))
+        self.files[f"{name}.md"] = text.encode()
+        self.made[name] = caption
+        show(text)
+        self.room_for_claims(name)
 
     def static(self, name: str) -> None:
-        """A table that stands in the paper's file: no run of this tier made it."""
+        """A table of the paper's file: no run of this tier made it."""
         table, file = self.paper.tables[name], f"papers/{self.paper.key}.toml"
         frame = pd.DataFrame(table["rows"], columns=["", *table["columns"]])
         self.table(name, frame, source=f"{self.paper.key} · {file}")
 
     def compare(self, name: str, samples: pd.DataFrame) -> None:
-        """A table of the paper beside our numbers (see `tables.comparison`)."""
-        self.table(name, tables.comparison(self.paper, name, samples))
+        """A table of the paper with our numbers, in its layout; a line per cell in the CSV."""
+        compared = tables.comparison(self.paper, name, samples)
+        self.table(name, compared, shown=tables.as_printed(compared))
 
-    def summary(self, name: str, samples: pd.DataFrame, caption: str, digits: int = 3) -> None:
+    def summary(
+        self,
+        name: str,
+        samples: pd.DataFrame,
+        caption: str,
+        digits: int | None = None,
+        bounded: bool = False,
+    ) -> None:
         """A table of our own: means with intervals (see `tables.summary`)."""
-        self.table(name, tables.summary(samples, digits), caption)
+        self.table(name, tables.summary(samples, digits, bounded), caption)
 
     # --- verdicts ---------------------------------------------------------------------------------
+
+    def opening(self, first: str) -> None:
+        """Room for the result and for the figure that shows it; both come with the verdicts."""
+        self.first = first
+        show(markup.PENDING, place="result")
+        show(markup.PENDING, place=f"first {first}")
+
+    def settings(self) -> None:
+        """What was run beside what the paper says, folded."""
+        table = self.paper.settings_table(self.p.tier, self.p.values.get("device", "cpu"))
+        same = int((table.iloc[:, 2] == "the same").sum())
+        said = f"{len(table)} settings and where each is from; {same} have the paper's size here"
+        show(markup.folded(said, tables.markdown(table)))
+
+    def notes(self, heading: str) -> None:
+        """A section of papers/<key>.md."""
+        text = (root() / "papers" / f"{self.paper.key}.md").read_text(encoding="utf-8")
+        found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+        if not found:
+            raise ValueError(f"papers/{self.paper.key}.md has no section {heading!r}")
+        show(f"## {heading}\n{found[1]}".strip())
+
+    def claims_on(self, name: str) -> list[dict[str, Any]]:
+        return [claim for claim in self.verdicts if name in claim["figure"]]
+
+    def room_for_claims(self, name: str) -> None:
+        """A place below a figure or table for the verdicts of the claims that it shows."""
+        if any(name in claim["figure"] for claim in self.paper.claims.values()):
+            show(markup.PENDING, place=f"claims {name}")
 
     def judge(
         self,
         measures: pd.DataFrame,
         untested: dict[str, str] | None = None,
         remarks: dict[str, str] | None = None,
-    ) -> pd.DataFrame:
-        """Every claim with its verdict; a claim's remark is added to its reason."""
-        from IPython.display import Markdown, display
-
+    ) -> None:
+        """Every claim with its verdict, here and at what shows it, and each with its remark."""
         self.verdicts = verdicts.judge(self.paper, measures, untested)
         self.files["measures.csv"] = measures.rename_axis("seed").to_csv().encode()
         for claim in self.verdicts:
-            if remark := (remarks or {}).get(claim["id"]):
-                claim["why"] += f" ({remark})"
-            if self.stand_ins:
-                claim["why"] += f" (on stand-in data: {', '.join(self.stand_ins)})"
+            said = [(remarks or {}).get(claim["id"], "")]
+            said += [f"on stand-in data: {', '.join(self.stand_ins)}"] * bool(self.stand_ins)
+            claim["remark"] = "; ".join(filter(None, said))
+        found = self.paper.findings.values()
+        self.findings = [findings.filled(f["text"], measures, self.verdicts) for f in found]
         content = {
             **self.facts(),
             "data": sorted(self.data),
             "stand_in": self.stand_ins,
+            "findings": self.findings,
             "claims": self.verdicts,
         }
         self.files["verdicts.json"] = as_json(content)
-        rows = [
-            [claim["id"], claim["text"], claim["where"], f"**{words.shown(claim)}**", claim["why"]]
-            for claim in self.verdicts
-        ]
-        table = pd.DataFrame(rows, columns=["claim", "what", "where", "verdict", "why"])
-        display(Markdown(tables.markdown(table)))
-        return table
+        names = {name: markup.named(name) for name in self.made}
+        show(markup.cards(self.verdicts, names))
+        seeds = papers.show(self.p.seeds)
+        about = f"Tier {self.p.tier}, seeds {seeds}, {', '.join(sorted(self.data)) or 'no data'}."
+        box = markup.box(about, "".join(self.findings[:1]), self.verdicts)
+        show(box, place="result", update=True)
+        for name in self.made:
+            if claims := self.claims_on(name):
+                text = "\n".join(f"- {markup.line(claim)}" for claim in claims)
+                show(text, place=f"claims {name}", update=True)
+                if f"{name}.png" in self.files:
+                    self.show_picture(name, name, update=True)
+        if f"{self.first}.png" in self.files:
+            self.show_picture(self.first, f"first {self.first}", update=True)
+
+    def learned(self) -> None:
+        """The findings of the paper's file, with this run's numbers."""
+        show("## What we learned\n\n" + "\n".join(f"- {finding}" for finding in self.findings))
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -233,7 +301,7 @@ class Report:
         """Write everything, if no table, figure or verdict of the paper is missing."""
         listed = self.paper.figures | self.paper.tables
         wanted = {name for name, entry in listed.items() if not entry.get("extra")}
-        missing = sorted(wanted - self.made) + ([] if self.verdicts else ["verdicts"])
+        missing = sorted(wanted - self.made.keys()) + ([] if self.verdicts else ["verdicts"])
         if missing:
             listing = f"papers/{self.paper.key}.toml lists {', '.join(missing)}"
             raise RuntimeError(f"{listing}, but this notebook does not make it")
@@ -269,6 +337,13 @@ class Report:
         for old in folder.iterdir():
             if old.stem not in wanted:
                 old.unlink()
+
+
+def show(text: str, place: str | None = None, update: bool = False, **about: Any) -> None:
+    """Markdown in the notebook; what has a `place` can be replaced later."""
+    from IPython.display import Markdown, display
+
+    display(Markdown(text), display_id=place, update=update, metadata=about or None)
 
 
 def as_json(content: dict[str, Any]) -> bytes:

@@ -1,21 +1,25 @@
-"""Tables: numbers with their intervals, ours beside the paper's, as frames and as Markdown."""
+"""Tables: numbers with their intervals, the paper's before ours, as frames and as Markdown."""
 
 import math
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fedclust.report.papers import Paper, interval
+from fedclust.report.verdicts import interval
+from fedclust.report.words import number, ranged
+
+if TYPE_CHECKING:
+    from fedclust.report.papers import Paper
 
 
 def markdown(frame: pd.DataFrame) -> str:
-    """A Markdown table; floats have three places."""
+    """A Markdown table: whole numbers without places, others with three digits or so."""
 
     def cell(value: Any) -> str:
         if value is None or value != value:
             return ""
-        text = f"{value:.3f}" if isinstance(value, float) else str(value)
+        text = number(value) if isinstance(value, float) else str(value)
         return text.replace("|", "\\|").replace("\n", " ")
 
     head = [list(map(str, frame.columns)), ["---"] * frame.shape[1]]
@@ -23,17 +27,20 @@ def markdown(frame: pd.DataFrame) -> str:
     return "\n".join("| " + " | ".join(map(cell, line)) + " |" for line in lines)
 
 
-def spread(samples: pd.Series, digits: int = 3) -> str:
-    """Mean over seeds with its 95 % interval."""
+def spread(samples: Any, digits: int | None = None, bounded: bool = False) -> str:
+    """Mean over seeds with its 95 % interval, which stays from 0 to 1 if it is `bounded`."""
     mean, low, high = interval(samples)
     if math.isnan(mean):
         return ""
-    known = f"[{low:.{digits}f}, {high:.{digits}f}]" if low > -math.inf else "(1 seed)"
-    return f"{mean:.{digits}f} {known}"
+    if low == -math.inf:
+        return f"{number(mean, digits)} (1 seed)"
+    if bounded:
+        low, high = max(low, 0.0), min(high, 1.0)
+    return ranged(mean, low, high, digits)
 
 
-def comparison(paper: Paper, name: str, samples: pd.DataFrame) -> pd.DataFrame:
-    """The paper's numbers of a table, ours with their 95 % intervals over seeds, the difference.
+def comparison(paper: "Paper", name: str, samples: pd.DataFrame) -> pd.DataFrame:
+    """A line for each cell of a paper's table: the printed number, ours with its 95 % interval.
 
     `samples` has a row per seed and columns (row, column) as in the paper's table; it may have rows
     that the paper has not.
@@ -49,18 +56,35 @@ def comparison(paper: Paper, name: str, samples: pd.DataFrame) -> pd.DataFrame:
     lines = []
     for row in [*theirs, *added]:
         for column in columns:
-            cell, key = printed.get((row, column)), (row, column)
-            if key not in samples.columns:
-                lines.append([row, column, cell, "not run", ""])
-                continue
-            mean = interval(samples[key])[0]
-            difference = f"{mean - cell:+.3f}" if isinstance(cell, (int, float)) else ""
-            lines.append([row, column, cell, spread(samples[key]) or "not known", difference])
-    header = ["", "value", "paper", "ours [95 % interval]", "difference"]
+            key = (row, column)
+            mean, low, high = interval(samples[key]) if key in samples.columns else [math.nan] * 3
+            seeds = int(samples[key].notna().sum()) if key in samples.columns else 0
+            lines.append([row, column, printed.get(key), mean, low, high, seeds])
+    header = ["row", "column", "paper", "ours", "low", "high", "seeds"]
     return pd.DataFrame(lines, columns=header)
 
 
-def summary(samples: pd.DataFrame, digits: int = 3) -> pd.DataFrame:
+def as_printed(compared: pd.DataFrame, bounded: bool = True) -> pd.DataFrame:
+    """A comparison in the paper's own layout; each cell is "paper / ours [95 % interval]"."""
+    cells: dict[str, dict[str, str]] = {}
+    for row, column, paper, mean, low, high, seeds in compared.itertuples(index=False):
+        if seeds == 0:
+            ours = "not run"
+        elif seeds == 1:
+            ours = number(mean)
+        else:
+            inside = bounded and 0 <= mean <= 1
+            ours = (
+                ranged(mean, max(low, 0.0), min(high, 1.0)) if inside else ranged(mean, low, high)
+            )
+        known = paper if isinstance(paper, str) else None if pd.isna(paper) else f"{paper:g}"
+        cells.setdefault(row, {})[column] = f"{known} / {ours}" if known else ours
+    return pd.DataFrame(cells).T.fillna("").rename_axis("paper / ours").reset_index()
+
+
+def summary(
+    samples: pd.DataFrame, digits: int | None = None, bounded: bool = False
+) -> pd.DataFrame:
     """Means with their 95 % intervals: `samples` has a row per seed and columns (row, column)."""
-    cells = pd.Series({key: spread(samples[key], digits) for key in samples})
+    cells = pd.Series({key: spread(samples[key], digits, bounded) for key in samples})
     return cells.unstack(sort=False).rename_axis("").reset_index()

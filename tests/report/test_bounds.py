@@ -28,7 +28,7 @@ def trials(key, given, monkeypatch):
         raise Planned([trial for plan in plans.values() for trial in plan])
 
     monkeypatch.setattr(report.Report, "sweeps", stop)
-    monkeypatch.setattr("IPython.display.display", lambda *_: None)
+    monkeypatch.setattr("IPython.display.display", lambda *_, **__: None)
     source = (root() / "replications" / f"{key}.py").read_text(encoding="utf-8")
     _, _, rest = source.partition('# %% tags=["parameters"]')
     parameters, _, rest = rest.partition("# %%")

@@ -1,12 +1,13 @@
 """The claims of the five papers: a mark and a control for each, one text for the rule."""
 
+import re
 from collections import Counter
 
 import pandas as pd
 import pytest
 
 from fedclust.paths import root
-from fedclust.report import papers
+from fedclust.report import findings, markup, papers
 from fedclust.report.effects import kind_of, marks
 from fedclust.report.expressions import evaluate, parse
 from fedclust.report.verdicts import RULE
@@ -65,13 +66,24 @@ def test_seeds_are_planned_for_both_tiers(key):
         assert len(paper.at(tier)["seeds"]) == paper.seeds_planned[tier]["number"]
 
 
-@pytest.mark.parametrize("key", [*KEYS, "template"])
-def test_the_rule_is_one_text(key):
-    place = "papers/template/replication.py" if key == "template" else f"replications/{key}.py"
-    text = (root() / place).read_text(encoding="utf-8")
-    said = "\n".join(line.removeprefix("#").removeprefix(" ") for line in text.splitlines())
-    assert RULE in said
+def test_the_rule_is_one_text():
     assert RULE in (root() / "README.md").read_text(encoding="utf-8")
+    assert RULE in markup.cards([], {})  # what every notebook shows
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_numbers_in_findings_are_measured_or_printed_in_the_paper(key):
+    paper = papers.load(key)
+    assert len(paper.findings) >= 4
+    file = (root() / "papers" / f"{key}.toml").read_text(encoding="utf-8")
+    rest = re.sub(r'\[\[finding\]\].*?"""\n.*?"""', "", file, flags=re.S)
+    known = {float(n) for n in re.findall(r"\d*\.\d+", rest)} | OURS
+    for finding in paper.findings.values():
+        said = findings.GAP.sub("", finding["text"])
+        assert {float(n) for n in re.findall(r"\d*\.\d+", said)} <= known, finding["id"]
+
+
+OURS = {0.75, 7.4}  # purity with an empty cluster; the factor of DCFL's distance, e^2
 
 
 def printed_measures(key):

@@ -125,7 +125,7 @@ def test_a_processor_may_have_sizes_of_its_own(content):
     assert sizes == [5.0, 5.0, 2.0, 10.0]
     assert (
         paper.settings_table("paper", "cuda").set_index("setting").loc["epsilon", "here (paper)"]
-        == "10"
+        == "the same"
     )
     assert paper.settings_table("paper").set_index("setting").loc["epsilon", "here (paper)"] == "2"
 
@@ -296,7 +296,7 @@ def test_every_setting_of_the_papers_is_read(key):
 def test_readings_are_shown_with_the_settings(content):
     content["reading"] = [{"name": "angle", "value": "any", "source": "paper", "note": "a note"}]
     table = papers.check(content, "toy.toml").settings_table("quick").set_index("setting")
-    assert table.loc["angle"].tolist() == ["any", "any", "paper", "", "a note"]
+    assert table.loc["angle"].tolist() == ["any", "the same", "paper", "a note"]
 
 
 def test_a_device_exists_where_a_paper_uses_it_and_must_be_there(folder):
