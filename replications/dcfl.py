@@ -28,11 +28,10 @@ new_models = None  # Eq. 5 averages "clients" or "clusters"
 import numpy as np
 import pandas as pd
 import torch
-from IPython.display import Markdown
 
 from fedclust import geometry, privacy
 from fedclust.experiments import Trial, alter
-from fedclust.report import Report, markdown, papers, plots, readings
+from fedclust.report import Report, papers, plots, readings
 from fedclust.report.drawings import dcfl as figures
 
 paper, p = papers.start("dcfl", globals())
