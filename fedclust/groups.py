@@ -1,4 +1,6 @@
-"""Groups of clients that differ in one way: their images are turned or their labels permuted."""
+"""Groups of clients that differ in one way: their images are turned, or their labels are permuted
+or wrong.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,7 +14,7 @@ from fedclust.assembly import Index, assemble, distribute, half_labels
 from fedclust.checks import number, require, shown, whole
 from fedclust.datasets import Dataset
 from fedclust.federation import Federation
-from fedclust.rng import numpy_stream
+from fedclust.rng import numpy_stream, stream
 from fedclust.rotation import black_pixels, turn
 
 HALVES = ("", "_val", "_test")
@@ -96,6 +98,28 @@ def label_swapped_groups(
         return torch.where(mask, new[k][y], 0)
 
     return by_group(fed, "y", swapped)
+
+
+def poisoned(
+    data: Dataset, clients: int, share: float = 1 / 3, *, seed: int = 0, **options: Any
+) -> Federation:
+    """Clients with equal random shares; a share of them, group 1, has labels at random.
+
+    Their test half is as it was.
+
+    >>> from fedclust.datasets import load
+    >>> poisoned(load("glyphs", n=100, n_test=20), clients=6).group.tolist()
+    [0, 0, 0, 0, 1, 1]
+    """
+    number("[0, 1)", share=share)
+    fed = grouped(data, clients, 1, None, seed, **options)
+    group = (torch.arange(clients) >= clients - round(share * clients)).long()
+    draw, new = stream(seed, "poisoned"), dict[str, Any]()
+    for end in ("", "_val") if fed.y_val is not None else ("",):
+        y, mask = getattr(fed, "y" + end), getattr(fed, "mask" + end)
+        wrong = torch.randint(fed.classes, y.shape, generator=draw)
+        new["y" + end] = torch.where(group[:, None].bool() & mask, wrong, y)
+    return replace(fed, group=group, **new)
 
 
 def permutations(classes: int, groups: Any, seed: int) -> list[list[int]]:

@@ -34,7 +34,7 @@ from fedclust.assembly import (
 from fedclust.checks import number, one_of, require, shown, whole
 from fedclust.datasets import Dataset
 from fedclust.federation import Federation
-from fedclust.groups import label_swapped_groups, rotated_groups
+from fedclust.groups import label_swapped_groups, poisoned, rotated_groups
 from fedclust.mixtures import mixed
 from fedclust.rng import numpy_stream, stream
 from fedclust.rotation import black_pixels, turn
@@ -44,6 +44,7 @@ __all__ = [
     "class_groups",
     "class_table",
     "consecutive",
+    "dirichlet",
     "dirichlet_rotated",
     "draw_table",
     "iid",
@@ -51,6 +52,7 @@ __all__ = [
     "iid_mix_counts",
     "label_slices",
     "label_swapped_groups",
+    "poisoned",
     "rotated_groups",
     "turn",
 ]
@@ -120,6 +122,24 @@ def label_slices(
     held = (major[:, :, None] == np.arange(classes)).any(1)  # (N, slices) -> (N, classes)
     group = np.unique(held, axis=0, return_inverse=True)[1].reshape(-1)
     return assemble(data, train, test, group, seed, **options)
+
+
+def dirichlet(
+    data: Dataset, clients: int, alpha: float = 0.5, *, seed: int = 0, **options: Any
+) -> Federation:
+    """Label skew without groups: a Dirichlet(alpha) draws each client's class mix; one group.
+
+    >>> from fedclust.datasets import load
+    >>> fed = dirichlet(load("glyphs", n=400, n_test=100), clients=5, alpha=1, limit=20)
+    >>> fed.group.tolist(), int(fed.sizes.max())
+    ([0, 0, 0, 0, 0], 20)
+    """
+    number("(0, inf)", alpha=alpha)  # 0.1 is very skewed, 100 nearly even
+    whole("[1, inf)", clients=clients)
+    rng, classes = numpy_stream(seed, "dirichlet"), len(data.classes)
+    table = rng.dirichlet(np.full(classes, alpha), clients).clip(1e-100)  # (N, classes)
+    fed = by_table(data, table, clients, "clients", seed, **options)
+    return replace(fed, group=torch.zeros_like(fed.group))
 
 
 def dirichlet_rotated(

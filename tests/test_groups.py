@@ -102,3 +102,16 @@ def test_permutations_are_checked(wrong):
 def test_clients_are_checked(clients):
     with pytest.raises(ValueError, match=r"^clients="):
         partition.rotated_groups(DATA, clients)
+
+
+def test_a_third_has_labels_at_random_except_in_its_test_half():
+    data = load("glyphs", n=600, n_test=60)
+    fed = partition.poisoned(data, 6, validation=0.2)
+    plain = partition.poisoned(data, 6, 0.0, validation=0.2)
+    assert fed.group.tolist() == [0, 0, 0, 0, 1, 1] and plain.group.tolist() == [0] * 6
+    for half in ("train", "val"):
+        same = (fed.half(half)[1] == plain.half(half)[1]).double().mean(1)
+        assert same[:4].eq(1).all() and same[4:].lt(0.4).all()
+    assert fed.y_test.equal(plain.y_test) and fed.x.equal(plain.x)
+    with pytest.raises(ValueError, match="share"):
+        partition.poisoned(data, 6, 1.0)

@@ -619,3 +619,17 @@ def test_what_cannot_be_is_refused_with_the_remedy(case):
         return
     with pytest.raises(ValueError, match=says):
         ask()
+
+
+def test_a_dirichlet_skews_labels_and_makes_no_groups():
+    data = balanced()
+    fed = partition.dirichlet(data, 6, 0.1, seed=1)
+    assert fed.group.tolist() == [0] * 6 and int(fed.sizes.sum()) == len(data.y)
+    even = partition.dirichlet(data, 6, 1000.0, seed=1)
+    largest = [
+        (partition.class_counts(each).max(1).values / each.sizes).mean() for each in (fed, even)
+    ]
+    assert largest[0] > 0.4 and largest[1] < 0.15
+    assert partition.dirichlet(data, 6, 0.1, seed=1, limit=20).sizes.max() == 20
+    with pytest.raises(ValueError, match="alpha"):
+        partition.dirichlet(data, 6, 0.0)

@@ -6,6 +6,7 @@ from typing import Any
 from fedclust.algorithms.base import Method, State, Trainer
 from fedclust.algorithms.cafa import ABFA, CAFA, CBCC
 from fedclust.algorithms.cfl import CFL
+from fedclust.algorithms.controls import FineTuned, Oracle, Told
 from fedclust.algorithms.dcfl import DCFL
 from fedclust.algorithms.fedac import FedAC, FedACP
 from fedclust.algorithms.fedavg import FedAvg, FedProx, LocalOnly
@@ -25,10 +26,13 @@ __all__ = [
     "FedACP",
     "FedAvg",
     "FedProx",
+    "FineTuned",
     "Joint",
     "LocalOnly",
     "Method",
+    "Oracle",
     "State",
+    "Told",
     "Trainer",
     "catalogue",
 ]
