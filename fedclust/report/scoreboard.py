@@ -18,7 +18,11 @@ from fedclust.report.verdicts import RULE, VERDICTS
 Row = dict[str, Any]
 QUICK = ("agrees", "cannot see", "disagrees")
 OUTSIDE = "outside the regime"
-MARKERS = {"board": "scoreboard", "rule": "verdicts"}  # <!-- scoreboard --> ... in the README
+MARKERS = {
+    "findings": "findings",
+    "board": "scoreboard",
+    "rule": "verdicts",
+}  # <!-- scoreboard --> ... in the README
 
 
 # --- verdicts of notebooks ------------------------------------------------------------------------
@@ -164,17 +168,28 @@ def brief(names: list[str]) -> str:
 
 
 def board(found: list[Row], link: str = "replications/executed/paper/{key}.ipynb") -> str:
-    """A line per paper: how many of its claims have which verdict, and what quick says."""
-    columns = [*VERDICTS, OUTSIDE, *(f"quick {word}" for word in QUICK)]
-    lines = [["paper", "claims", *columns]]
+    """A line per paper: how many of its claims have which verdict. Below it what quick says."""
+    columns = [*VERDICTS, OUTSIDE]
+    lines, sums = [["paper", "claims", *columns]], Counter[str]()
     for key, count in tallies(found).items():
-        lines.append(
-            [
-                f"[{key}]({link.format(key=key)})",
-                *(str(count[c] or "") for c in ["claims", *columns]),
-            ]
-        )
-    return table(lines)
+        cells = [str(count[column] or "") for column in ["claims", *columns]]
+        lines.append([f"[{key}]({link.format(key=key)})", *cells])
+        sums += count
+    agrees, blind, other = (sums[f"quick {word}"] for word in QUICK)
+    said = (
+        f"A run at tier quick agrees with {agrees} of these {sums['claims']} verdicts, cannot see "
+    )
+    said += f"{blind} (too few seeds, or too small for what is claimed) and disagrees with {other}."
+    return f"{table(lines)}\n{said}\n"
+
+
+def findings(base: Path, link: str = "replications/executed/paper/{key}.ipynb") -> dict[str, str]:
+    """One sentence per paper, the one that opens its page, with a link to it."""
+    return {
+        found["paper"]: f"[{found['paper'].upper()}]({link.format(key=found['paper'])}): {said}"
+        for found in verdicts(base, "paper")
+        for said in found.get("findings", [])[:1]
+    }
 
 
 def claims(found: list[Row]) -> str:
@@ -212,9 +227,12 @@ def publish(base: Path | None = None) -> list[Path]:
     found = rows(base)
     if not found:
         return []
+    said = findings(base)
     parts = {"board": f"\n{board(found)}", "rule": f"\n{RULE}\n"}
+    parts["findings"] = "\n" + "".join(f"- {each}\n" for each in said.values())
     sums = {key: dict(sorted(count.items())) for key, count in tallies(found).items()}
-    content = json.dumps({"tallies": sums, "claims": found}, indent=1, ensure_ascii=False)
+    told = {"findings": said, "tallies": sums, "claims": found}
+    content = json.dumps(told, indent=1, ensure_ascii=False)
     head = "# Scoreboard\n\nVerdicts in brackets are outside the paper's regime. The rule:\n\n"
     page = f"{head}{RULE}\n\n{board(found, '../replications/executed/paper/{key}.ipynb')}\n"
     written = {

@@ -102,15 +102,27 @@ def test_a_rule_says_what_quick_cannot_see():
 
 
 def test_a_line_per_paper_adds_up(project):
-    head, _, dcfl, joint = scoreboard.board(scoreboard.rows(project)).splitlines()
+    head, _, dcfl, joint, _, said = scoreboard.board(scoreboard.rows(project)).splitlines()
     count = dict(zip(cells(head), cells(dcfl), strict=True))
     assert count["claims"] == "5"  # our own question is not counted
     assert count["reproduced"] == count["weaker"] == count["open"] == "1"
     assert count["outside the regime"] == "1"
-    assert (count["quick agrees"], count["quick cannot see"]) == ("1", "3")
+    assert said.startswith("A run at tier quick agrees with 1 of these 6 verdicts, cannot see 4")
+    assert said.endswith("and disagrees with 1.")
     words = [*scoreboard.VERDICTS, scoreboard.OUTSIDE]
     assert sum(int(count[word] or 0) for word in words) == 5
     assert dict(zip(cells(head), cells(joint), strict=True))["untested"] == "1"
+
+
+def test_the_readme_has_the_sentence_that_opens_each_page(project):
+    path = project / "figures" / "paper" / "dcfl" / "verdicts.json"
+    said = json.loads(path.read_text()) | {"findings": ["It is so by 0.1.", "And more."]}
+    path.write_text(json.dumps(said))
+    readme = project / "README.md"
+    readme.write_text(f"<!-- findings -->\n<!-- /findings -->\n{readme.read_text()}")
+    scoreboard.publish(project)
+    line = "- [DCFL](replications/executed/paper/dcfl.ipynb): It is so by 0.1.\n"
+    assert f"<!-- findings -->\n{line}<!-- /findings -->" in readme.read_text()
 
 
 def test_every_claim_is_one_line(project):
