@@ -1,6 +1,7 @@
 """The record of a run: written round by round, kept in checkpoints, joined at the end."""
 
 import io
+import math
 import os
 import time
 import warnings
@@ -45,6 +46,14 @@ class Record:
                 for client, value in zip(clients, values, strict=True):
                     sums[client] += value
         return torch.tensor(list(sums.values()))
+
+    def reached(self, goals: dict[str, float]) -> bool:
+        """Whether the mean of every metric that has a goal has been that high in some round."""
+        best = dict.fromkeys(goals.keys() - {"after"}, -math.inf)
+        for _, name, _, _, _, values in self.blocks:
+            if name in best:
+                best[name] = max(best[name], sum(values) / len(values))
+        return all(best[name] >= goals[name] for name in best)
 
     def frame(self) -> pd.DataFrame:
         """The tidy table, with what the run was about in its `attrs`."""

@@ -29,13 +29,16 @@ def run(
     eval_every: int = 1,
     checkpoint: str | os.PathLike | None = None,
     progress: Callable[[int, int], None] | None = None,
+    until: dict[str, float] | None = None,
 ) -> pd.DataFrame:
     """Train `rounds` rounds and return the tidy record: one row per round, client and metric.
 
     Rows of the server have client, group and cluster -1. Rounds count from 0. They are scored after
     their step, every `eval_every` rounds and at the end. With `checkpoint` (a path) a run that was
     stopped continues where it was and gives the same record, bit for bit. `progress` is called
-    after each round with the number of rounds done and of all rounds.
+    after each round with the number of rounds done and of all rounds. With `until` a run ends
+    sooner: `{"after": 100, "purity": 0.9}` ends it after 100 rounds or, if the purity has not been
+    0.9 in any of them, in the round in which it is.
 
     >>> import fedclust as fc
     >>> data = fc.datasets.load("glyphs", n=200, n_test=50)
@@ -60,6 +63,8 @@ def run(
         "numbers": model.size,
         "version": fedclust.__version__,
     }
+    if until:
+        about["until"] = until
     if algorithm.reveals and hasattr(algorithm.train, "spent"):
         about["not_in_epsilon"] = list(algorithm.reveals)
     saved = Checkpoint(Path(checkpoint), about) if checkpoint is not None else None
@@ -97,10 +102,12 @@ def run(
             record.note(t, scores, fed, state.labels)
         if progress is not None:
             progress(t + 1, rounds)
+        if until and t % eval_every == 0 and t + 1 >= until["after"] and record.reached(until):
+            break
         if saved and saved.due():
             saved.save(state, record, t + 1)
     spent = algorithm.spent(record.total("trained", fed), fed, about["clients"])
-    record.note(rounds - 1, spent, fed, state.labels)
+    record.note(t, spent, fed, state.labels)
     return record.frame()
 
 

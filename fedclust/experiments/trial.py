@@ -9,7 +9,7 @@ import numpy as np
 from fedclust.paths import digest, short
 
 NEEDED = {"data", "partition", "model", "train", "method", "rounds"}  # of a trial that trains
-SETTINGS = NEEDED | {"eval_every", "events", "split_seed"}
+SETTINGS = NEEDED | {"eval_every", "events", "split_seed", "until"}
 NAMED = {"data": "name", "partition": "kind", "model": "kind", "method": "kind"}
 PAIRS = {"start": "join_every", "drift_from": "drift_every"}  # events come with both or neither
 COLUMNS = ("algorithm", "seed", "round", "client", "group", "cluster", "metric", "value")

@@ -5,6 +5,7 @@ A claim's tests are written down before the verdict is looked at. Their keys: ef
 
 import ast
 import math
+import os
 import re
 import tomllib
 from collections.abc import Callable, Collection
@@ -24,6 +25,7 @@ from fedclust.report.verdicts import interval
 __all__ = ["Paper", "PaperError", "Parameters", "check", "interval", "keys", "load", "start"]
 
 SOURCES = ("paper", "author-code", "likely-base", "assumed", "spec")
+SHIPPED = "shipped"  # the value of the records of tier paper until those of its plan are complete
 RUN = {"tier": "quick", "jobs": 2, "backend": "loky"}  # how a notebook runs, in every paper
 MOST_SEEDS = 1000
 LARGEST = 2**63
@@ -37,7 +39,7 @@ KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, also allowed
     "data": ({"names"}, {"stand_in", "note"}),
     "setting": (
         {"name", "value", "source"},
-        {"where", "note", "min", "max", "allowed", "own", "parameter", "optional", *TIERS, "cpu"},
+        {"where", "note", "min", "max", "allowed", "own", "parameter", "optional", *TIERS, SHIPPED},
     ),
     "reading": ({"name", "value", "source"}, {"where", "note"}),
     "table": ({"id", "caption", "columns", "rows"}, {"kind", "note", "extra"}),
@@ -79,10 +81,19 @@ class Paper:
     seeds_planned: Entries
     claims: Entries
 
-    def at(self, tier: str, device: str = "cpu") -> dict[str, Any]:
-        """Every setting's value at a tier. On a processor the tier paper may be smaller (`cpu`)."""
-        first = "cpu" if (tier, device) == ("paper", "cpu") else tier
-        return {name: s.get(first, s.get(tier, s["value"])) for name, s in self.settings.items()}
+    def at(self, tier: str, device: str = "cpu", planned: bool = False) -> dict[str, Any]:
+        """Every setting's value at a tier.
+
+        Tier paper has the plan's value only once its records are complete (`shipped`), and the
+        paper's own on another device than a processor.
+        """
+        keys = [tier, "value"] if tier != "paper" else [SHIPPED, tier, "value"]
+        keys = keys[1:] if planned and tier == "paper" else keys
+        keys = keys if device == "cpu" or tier != "paper" else ["value"]
+        return {
+            name: next(entry[key] for key in keys if key in entry)
+            for name, entry in self.settings.items()
+        }
 
     def printed(self, table: str) -> dict[tuple[str, str], Any]:
         """A table's cells by (row, column)."""
@@ -154,7 +165,7 @@ def check(content: dict[str, Any], file: str) -> Paper:
             where = f"{file}: {name}: source {short(entry['source'])}"
             raise PaperError(f"{where} must be one of {known}")
     for name, setting in settings.items():
-        for tier in ("value", *TIERS, "cpu"):
+        for tier in ("value", *TIERS, SHIPPED):
             if tier in setting:
                 fits(setting, setting[tier], f"{file}: setting {name}: {tier}")
     for name, table in tables.items():
@@ -346,7 +357,7 @@ def start(key: str, namespace: dict[str, Any]) -> tuple[Paper, Parameters]:
         value = plain(given[name], type(setting["value"]))
         chosen[name] = fits(setting, value, f"parameter {name}")
     device = chosen.get("device", "cpu")
-    values = paper.at(how["tier"], device)
+    values = paper.at(how["tier"], device, planned())
     for name, setting in paper.settings.items():
         values[name] = fits(setting, values[name], f"{key}.toml: setting {name}")
         if name in chosen and chosen[name] != values[name]:
@@ -355,6 +366,11 @@ def start(key: str, namespace: dict[str, Any]) -> tuple[Paper, Parameters]:
                 changed[name] = chosen[name]
     present(device)
     return paper, Parameters(values | how, changed)
+
+
+def planned() -> bool:
+    """Whether the notebook runs for `fedclust settle`."""
+    return "FEDCLUST_SETTLE" in os.environ
 
 
 def refuse_unknown(paper: Paper, namespace: dict[str, Any], known: set[str]) -> None:

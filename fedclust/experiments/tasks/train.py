@@ -25,4 +25,5 @@ def train(
         eval_every=settings.get("eval_every", 1),
         checkpoint=checkpoint,
         progress=progress,
+        until=settings.get("until"),
     )
