@@ -85,7 +85,7 @@ endif
 OPTIONS = --tier $(TIER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS)) \
 	$(if $(BACKEND),--backend $(BACKEND)) $(ARGS)
 
-.PHONY: replicate-all $(PAPERS) smoke report site figures verify verify-plain notebooks power new-paper
+.PHONY: replicate-all $(PAPERS) smoke settle report site figures verify verify-plain notebooks power new-paper
 
 replicate-all: $(COMPILED) ## every paper (TIER=smoke|quick|paper SEEDS=5 JOBS=2 BACKEND=ray)
 	@[ $(TIER) = smoke ] || $(BIN)/fedclust data || \
@@ -99,13 +99,16 @@ $(PAPERS): $(COMPILED)
 smoke: $(READY) ## every notebook in seconds, on stand-in data, as the tests do
 	$(MAKE) --no-print-directory replicate-all TIER=smoke
 
+settle: $(COMPILED) ## train what the plan of seeds asks for, then stop: make settle KEYS=joint HOURS=2 JOBS=2
+	$(BIN)/fedclust settle $(KEYS) $(if $(HOURS),--hours $(HOURS)) $(if $(JOBS),--jobs $(JOBS))
+
 report: $(READY) ## fill the scoreboard: README and figures/<tier>/scoreboard.md
 	$(BIN)/fedclust report
 
 site: $(READY) ## static pages of the executed notebooks: build/site/index.html
 	$(BIN)/fedclust site
 
-SHIPPED = $(patsubst figures/$(TIER)/%/records,%,$(wildcard figures/$(TIER)/*/records))
+SHIPPED = $(patsubst figures/$(TIER)/%/records.json,%,$(wildcard figures/$(TIER)/*/records.json))
 
 figures: $(READY) ## redraw the figures from shipped records: make figures TIER=paper
 	@[ "$(SHIPPED)" ] || { echo 'no records are shipped at TIER=$(TIER)'; exit 2; }

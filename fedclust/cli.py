@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import math
 import os
 import signal
 import sys
@@ -71,6 +72,11 @@ def parser() -> argparse.ArgumentParser:
     add("--backend", metavar="NAME", help="loky, or ray for a cluster")
     pair = {"nargs": 2, "metavar": ("NAME", "VALUE"), "action": "append", "default": []}
     add("-p", **pair, help="a value to change: the results go to build/")
+    add = command(settle)
+    add("keys", nargs="*", metavar="KEY", help="papers; all by default")
+    add("--tier", choices=TIERS, default="paper", help=sizes)
+    add("--hours", type=float, metavar="H", help="end after so long; the same command goes on")
+    add("--jobs", type=int, default=2, metavar="N", help="worker processes")
     for run in (report, site):
         command(run)("--tier", choices=TIERS, help="all that are there by default")
     add = command(verify)
@@ -161,6 +167,23 @@ def replicate(args: argparse.Namespace) -> int:
     if failed := [key for key, well in zip(keys, fine, strict=True) if not well]:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def settle(args: argparse.Namespace) -> int:
+    """train what the plan of seeds asks for, most claims per hour first; not beside a benchmark"""
+    from fedclust.report import papers, settling
+
+    ends = time.monotonic() + (args.hours or math.inf) * 3600
+    if args.hours:
+        signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_REAL, args.hours * 3600)
+    try:
+        settling.settle(args.keys or papers.keys(), args.tier, args.jobs)
+    except KeyboardInterrupt:
+        if time.monotonic() < ends:
+            raise
+        settling.say(f"{args.hours:g} hours are over; the same command goes on from here")
+    return 0
 
 
 def literal(text: str) -> Any:

@@ -133,7 +133,8 @@ splits = {(pr, s): build.federation(trial("CAFA", s, pr).settings, s) for pr in 
 # %%
 report.seeds, first = p.seeds[:1], p.seeds[0]
 shown = trial("CAFA", first, task="weighing", rounds=min(p.inside_rounds, p.rounds))
-plans = {"inside": [shown], "training": [trial(name, s, pr) for s in p.seeds for pr in methods for name in methods[pr]]}
+some = {pr: p.seeds if pr == p.profile else p.seeds[: p.beside_seeds] for pr in methods}
+plans = {"inside": [shown], "training": [trial(name, s, pr) for pr in methods for s in some[pr] for name in methods[pr]]}
 one, ran = report.sweeps(plans).values()
 one = one.query("round == round.max()")
 right = one[one.metric == "right"].pivot(index="client", columns="other", values="value")

@@ -1,7 +1,6 @@
 """The command line."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import psutil
 import pytest
 
 from fedclust import cli
-from fedclust.experiments import Trial, sweep
+from fedclust.experiments import Trial, shipped, sweep
 from fedclust.report import notebooks, replicating
 
 SLEEPER = """# %% tags=["parameters"]
@@ -214,18 +213,17 @@ def test_verify_trains_shipped_records_again(project, capsys):
         "rounds": 2,
     }
     assert cli.main(["verify"]) == 1 and "no records" in capsys.readouterr().out
-    sweep([Trial(settings, 0)], jobs=1)
-    folder = project / "figures" / "quick" / "toy" / "records"
-    folder.mkdir(parents=True)
-    source = next((project / ".fedclust").rglob("*.parquet"))
-    kept = pd.read_parquet(source)
-    kept.to_parquet(folder / "a.parquet")
-    source.with_suffix(".json").replace(folder / "a.json")
+    run = sweep([Trial(settings, 0)], jobs=1).attrs["runs"][0]
+    folder = project / "figures" / "quick" / "toy"
+    shipped.ship(folder, [(run["identity"], run)])
     assert cli.main(["verify"]) == 0 and "identical" in capsys.readouterr().out
+    kept = pd.read_parquet(run["path"])
     kept.loc[kept["metric"] == "accuracy", "value"] += 0.05
-    kept.to_parquet(folder / "a.parquet")
+    kept.to_parquet(run["path"])
+    shipped.ship(folder, [(run["identity"], run)])
     assert cli.main(["verify"]) == 1 and "differ by up to 0.05" in capsys.readouterr().out
-    assert os.listdir(folder)
+    (folder / "records.parquet").write_bytes(b"")
+    assert cli.main(["verify"]) == 2 and "is damaged" in capsys.readouterr().err
 
 
 def test_a_reader_that_has_enough_ends_it_quietly(project):

@@ -20,7 +20,8 @@ from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky import get_reusable_executor
 
 from fedclust.experiments import build, tasks
-from fedclust.experiments.cache import Place, read_facts
+from fedclust.experiments import shipped as shelf
+from fedclust.experiments.cache import Place
 from fedclust.experiments.progress import Note, Progress
 from fedclust.experiments.together import families, in_turns
 from fedclust.experiments.trial import Trial, whole
@@ -120,9 +121,10 @@ def look_up(
     """The records that are there, and what is left to do. Nothing has been trained yet."""
     found: Found = {}
     todo: dict[str, Job] = {}
+    known = shelf.facts(Path(shipped)) if shipped is not None else {}
     for identity, trial in unique.items():
-        if shipped is not None and (facts := read_facts(Path(shipped) / identity[:20])):
-            found[identity] = {**facts, "why": "shipped record"}
+        if identity in known:
+            found[identity] = known[identity]
             continue
         try:
             place = Place.of(trial, folder)
@@ -193,7 +195,7 @@ def gather(trials: list[Trial], found: Found) -> pd.DataFrame:
     records, runs = [], []
     for trial in trials:
         facts = found[trial.identity]
-        record = pd.read_parquet(facts["path"])
+        record = shelf.read(facts)
         if taken := sorted(trial.tags.keys() & set(record.columns)):
             raise ValueError(f"tag {taken[0]!r} is a column of the record: take another name")
         record.attrs = {}  # pandas compares attrs when it joins

@@ -89,7 +89,8 @@ class Trial:
     @property
     def rounds(self) -> int:
         """How long the trial is beside others."""
-        return self.settings.get("rounds", 1)
+        usual = self.settings.get("rounds", self.settings.get("epochs", 1))
+        return self.settings.get("until", {}).get("after", usual)
 
 
 def plain(value: Any, name: str, depth: int = 0) -> Any:

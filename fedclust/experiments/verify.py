@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from fedclust.experiments import Trial, sweep
-from fedclust.experiments.cache import noted
+from fedclust.experiments import Trial, shipped, sweep
 from fedclust.paths import root
 
 NEAR = 0.02  # by so much may means differ on another processor, which rounds differently
@@ -14,16 +13,16 @@ NEAR = 0.02  # by so much may means differ on another processor, which rounds di
 
 def verify(tier: str, trials: int) -> Iterator[tuple[str, float]]:
     """Train the cheapest shipped trials of each paper again: their names, and the difference."""
-    for folder in sorted((root() / "figures" / tier).glob("*/records")):
-        notes = {path: note for path in folder.glob("*.json") if (note := noted(path))}
-        cheapest = sorted(notes, key=lambda path: (notes[path]["seconds"], path))[:trials]
-        for path in cheapest:
-            note, kept = notes[path], pd.read_parquet(path.with_suffix(".parquet"))
-            trial = Trial(note["settings"], int(kept["seed"].iloc[0]), task=note["task"])
+    for note in sorted((root() / "figures" / tier).glob("*/records.json")):
+        if not (known := shipped.facts(note.parent)):
+            raise ValueError(f"{note} or the file beside it is damaged: `git restore` both")
+        for identity in sorted(known, key=lambda each: (known[each]["seconds"], each))[:trials]:
+            about = known[identity]
+            trial = Trial(about["settings"], about["seed"], task=about["task"])
             with tempfile.TemporaryDirectory() as fresh:
                 again = sweep([trial], jobs=1, folder=fresh)
-            name = f"{folder.parent.name} {path.stem} ({note['seconds']:.0f} s)"
-            yield name, distance(kept, again)
+            name = f"{note.parent.name} {identity[:20]} ({about['seconds']:.0f} s)"
+            yield name, distance(shipped.read(about), again)
 
 
 def distance(kept: pd.DataFrame, again: pd.DataFrame) -> float:

@@ -105,12 +105,15 @@ class Paper:
 
     def settings_table(self, tier: str, device: str = "cpu") -> pd.DataFrame:
         """What was run beside what the paper says, and how each value is known."""
-        here = self.at(tier, device)
+        here, later = self.at(tier, device), self.at(tier, device, planned=True)
         rows = []
         for name, entry in (self.settings | self.readings).items():
             size, run = show(entry["value"]), show(here.get(name, entry["value"]))
             source = " ".join(filter(None, [entry["source"], entry.get("where", "")]))
-            rows.append([name, size, run if run != size else "the same", source, entry.get("note")])
+            note = entry.get("note", "")
+            if name in later and later[name] != here[name]:
+                note += f"{'; ' * bool(note)}planned: {show(later[name])}"
+            rows.append([name, size, run if run != size else "the same", source, note])
         columns = ["setting", "paper size", f"here ({tier})", "source", "note"]
         return pd.DataFrame(rows, columns=columns)
 
@@ -188,7 +191,13 @@ def check(content: dict[str, Any], file: str) -> Paper:
         except ValueError as error:
             raise PaperError(f"{file}: finding {name[:60]}: {str(error)[:150]}") from error
     key, about = str(content["key"]), content["paper"]
-    return Paper(key, about, settings, readings, tables, figures, found, *claimed.values())
+    paper = Paper(key, about, settings, readings, tables, figures, found, *claimed.values())
+    for tier, plan in paper.seeds_planned.items():
+        seeds = paper.at(tier, planned=True).get("seeds", [])
+        if isinstance(seeds, list) and len(seeds) != plan["number"]:
+            where = f"{file}: seeds_planned {tier}: number = {plan['number']}"
+            raise PaperError(f"{where}: the setting seeds has {len(seeds)} there")
+    return paper
 
 
 def complete(section: str, entry: Any, where: str) -> None:
@@ -370,7 +379,7 @@ def start(key: str, namespace: dict[str, Any]) -> tuple[Paper, Parameters]:
 
 def planned() -> bool:
     """Whether the notebook runs for `fedclust settle`."""
-    return "FEDCLUST_SETTLE" in os.environ
+    return "FEDCLUST_SETTLE" in os.environ  # settling.py
 
 
 def refuse_unknown(paper: Paper, namespace: dict[str, Any], known: set[str]) -> None:

@@ -16,10 +16,11 @@ import torch
 
 from fedclust import fast
 from fedclust.experiments import Trial, build, sweeps
+from fedclust.experiments import shipped as shelf
 from fedclust.experiments.cache import LIBRARIES
 from fedclust.experiments.sweeps import BACKENDS
 from fedclust.paths import digest, figures, root, write
-from fedclust.report import findings, markup, papers, plots, tables, verdicts, words
+from fedclust.report import findings, markup, papers, plots, settling, tables, verdicts, words
 from fedclust.report.papers import Paper, Parameters
 from fedclust.report.plainly import PLAIN
 
@@ -94,14 +95,28 @@ class Report:
         trials = [trial for plan in plans.values() for trial in plan]
         for trial in trials:
             self.uses(trial.settings)
-        kept = figures() / self.p.tier / self.paper.key / "records"
-        shipped = kept if os.environ.get("FEDCLUST_SHIPPED") == "use" else None
+        if os.environ.get(settling.SETTLE) == settling.ONLY_PLAN:
+            raise settling.Planned(trials)
+        how = os.environ.get("FEDCLUST_SHIPPED")
+        kept = figures() / self.p.tier / self.paper.key
+        shipped = kept if how in ("use", "settle") else None
+        if how == "use":
+            self.need(trials, kept)
         found = sweeps.run(trials, self.p.jobs, self.p.backend, shipped=shipped)
         records = {name: sweeps.gather(plan, found) for name, plan in plans.items()}
         for record in records.values():
             for run in record.attrs["runs"]:
                 self.runs.setdefault(run["identity"], run)
         return records
+
+    def need(self, trials: list[Trial], folder: Path) -> None:
+        """An error if a trial's record is not shipped: drawing never trains."""
+        if missing := settling.missing(trials, folder):
+            names = ", ".join([*dict.fromkeys(trial.name for trial in missing)][:3])
+            hours = settling.hours(self.paper, missing, trials)
+            cost = f"{len(missing)} of {len(trials)} trials are not shipped ({names}, ...)"
+            remedy = f"`fedclust settle {self.paper.key}` trains them, about {hours:.1f} hours"
+            raise RuntimeError(f"{cost}: {remedy} of a processor")
 
     # --- figures and tables -----------------------------------------------------------------------
 
@@ -320,23 +335,10 @@ class Report:
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, content in self.files.items():
             write(self.folder / name, methodcaller("write_bytes", content))
-        if os.environ.get("FEDCLUST_SHIPPED") == "write":
-            self.ship(self.folder / "records")
+        if os.environ.get("FEDCLUST_SHIPPED") in ("write", "settle"):
+            shelf.ship(self.folder, self.runs.items())
         if told := os.environ.get("FEDCLUST_LABEL"):
             Path(told).write_text(self.label, encoding="utf-8")
-
-    def ship(self, folder: Path) -> None:
-        """Put the records beside the figures, so that others can redraw them without training."""
-        folder.mkdir(exist_ok=True)
-        wanted = {run["identity"][:20]: Path(run["path"]) for run in self.runs.values()}
-        for name, record in wanted.items():
-            for suffix in (".parquet", ".json"):
-                content = record.with_suffix(suffix).read_bytes()
-                target = folder / f"{name}{suffix}"
-                write(target, methodcaller("write_bytes", content))
-        for old in folder.iterdir():
-            if old.stem not in wanted:
-                old.unlink()
 
 
 def show(text: str, place: str | None = None, update: bool = False, **about: Any) -> None:

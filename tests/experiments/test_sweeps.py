@@ -16,6 +16,7 @@ from fedclust.experiments import (
     alter,
     build,
     cache,
+    shipped,
     sweep,
     sweeps,
     together,
@@ -186,13 +187,11 @@ def test_a_damaged_checkpoint_costs_time_only(tmp_path):
 def test_shipped_records_are_taken_as_they_are(tmp_path, monkeypatch):
     first = go([small()], tmp_path / "cache")
     run = first.attrs["runs"][0]
-    shipped = tmp_path / "shipped"
-    shipped.mkdir()
-    for suffix in (".parquet", ".json"):
-        source = Path(run["path"]).with_suffix(suffix)
-        (shipped / (run["identity"][:20] + suffix)).write_bytes(source.read_bytes())
+    shipped.ship(tmp_path / "shipped", [(run["identity"], run)])
     monkeypatch.setattr(cache, "version", lambda name: "0.0")  # whatever has changed since
-    second = sweep([small()], 1, "sequential", folder=tmp_path / "empty", shipped=shipped)
+    second = sweep(
+        [small()], 1, "sequential", folder=tmp_path / "empty", shipped=tmp_path / "shipped"
+    )
     assert reasons(second) == [(True, "shipped record")]
     same(first, second)
 

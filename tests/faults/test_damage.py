@@ -12,6 +12,7 @@ import pytest
 from fedclust import datasets, models, partition
 from fedclust.algorithms import CFL
 from fedclust.experiments import Trial, sweep
+from fedclust.experiments import shipped as records
 from fedclust.simulation import run
 from fedclust.training import LocalSGD
 from tests.faults.campaign import count
@@ -100,15 +101,17 @@ TRIAL = Trial(
 def test_damaged_records_and_facts(tmp_path, victim, shipped):
     first = sweep([TRIAL], 1, "sequential", folder=tmp_path / "first")
     assert same(sweep([TRIAL], 1, "sequential", folder=tmp_path / "first"), first)
-    kept = [path for path in (tmp_path / "first").rglob("*") if path.is_file()]
+    records.ship(tmp_path / "shipped", [(TRIAL.identity, first.attrs["runs"][0])])
+    kept = [*(tmp_path / ("shipped" if shipped else "first")).rglob("*.*")]
     for case, content in enumerate(changed(content_of(kept, victim), count(100))):
         folder = tmp_path / "again"
         shutil.rmtree(folder, ignore_errors=True)
         there = shutil.copytree(tmp_path / "first", folder / "cache")
         places = {"folder": there}
         if shipped:
-            places = {"folder": folder / "empty", "shipped": ship(kept, folder / "shipped")}
-        for path in (places.get("shipped") or there).rglob(f"*{victim}"):
+            places = {"folder": folder / "empty", "shipped": folder / "shipped"}
+            shutil.copytree(tmp_path / "shipped", folder / "shipped")
+        for path in places["shipped" if shipped else "folder"].rglob(f"*{victim}"):
             path.write_bytes(content)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -119,10 +122,3 @@ def test_damaged_records_and_facts(tmp_path, victim, shipped):
 
 def content_of(kept: list[Path], suffix: str) -> bytes:
     return next(path.read_bytes() for path in kept if path.suffix == suffix)
-
-
-def ship(kept: list[Path], folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    for path in kept:
-        shutil.copy(path, folder / f"{TRIAL.identity[:20]}{path.suffix}")
-    return folder

@@ -114,8 +114,8 @@ def test_tier_values_override_the_paper_size(paper):
     assert table.loc["epsilon", "here (quick)"] == "5"
 
 
-def test_a_processor_may_have_sizes_of_its_own(content):
-    content["setting"][1]["cpu"] = 2.0
+def test_a_page_has_the_shipped_values_until_the_plan_is_complete(content):
+    content["setting"][1] |= {"shipped": 2.0, "paper": 8.0}
     paper = papers.check(content, "toy.toml")
     sizes = [
         paper.at(tier, device)["epsilon"]
@@ -123,6 +123,8 @@ def test_a_processor_may_have_sizes_of_its_own(content):
         for device in ("cpu", "cuda")
     ]
     assert sizes == [5.0, 5.0, 2.0, 10.0]
+    assert paper.at("paper", planned=True)["epsilon"] == 8.0
+    assert paper.at("quick", planned=True)["epsilon"] == 5.0
     assert (
         paper.settings_table("paper", "cuda").set_index("setting").loc["epsilon", "here (paper)"]
         == "the same"
@@ -301,7 +303,7 @@ def test_readings_are_shown_with_the_settings(content):
 
 def test_a_device_exists_where_a_paper_uses_it_and_must_be_there(folder):
     more = '[[setting]]\nname = "device"\nvalue = "cpu"\nsource = "assumed"\nparameter = true\n'
-    text = TOML.replace("quick = 5.0", "quick = 5.0\ncpu = 2.0").replace(
+    text = TOML.replace("quick = 5.0", "quick = 5.0\nshipped = 2.0").replace(
         "[[table]]", more + "[[table]]"
     )
     (folder / "papers" / "toy.toml").write_text(text)
@@ -313,7 +315,7 @@ def test_a_device_exists_where_a_paper_uses_it_and_must_be_there(folder):
 def test_another_device_is_another_experiment(folder, monkeypatch):
     monkeypatch.setattr(papers, "present", lambda device: None)
     more = '[[setting]]\nname = "device"\nvalue = "cpu"\nsource = "assumed"\nparameter = true\n'
-    text = TOML.replace("quick = 5.0", "quick = 5.0\ncpu = 2.0").replace(
+    text = TOML.replace("quick = 5.0", "quick = 5.0\nshipped = 2.0").replace(
         "[[table]]", more + "[[table]]"
     )
     (folder / "papers" / "toy.toml").write_text(text)
