@@ -66,16 +66,19 @@ def ship(folder: Path, found: Iterable[tuple[str, Facts]]) -> None:
         if about["depends"] not in depends:
             depends.append(about["depends"])
         each = {name: about.get(name) for name in KEPT}
-        each |= {"seed": int(record["seed"].to_numpy()[0]), "depends": depends.index(about["depends"])}
+        each |= {
+            "seed": int(record["seed"].to_numpy()[0]),
+            "depends": depends.index(about["depends"]),
+        }
         kinds = {name: str(kind) for name, kind in record.dtypes.items()}
         trials[identity] = each | {"rows": [start, len(record)], "columns": kinds}
         parts.append(part)
         start += len(record)
     whole = pa.concat_tables(parts, promote_options="permissive")
-    record, note = (folder / name for name in NAMES)
+    file, note = (folder / name for name in NAMES)
     folder.mkdir(parents=True, exist_ok=True)
-    write(record, lambda aside: pq.write_table(whole, aside, **HOW))
-    content: Facts = {"sha256": hashlib.sha256(record.read_bytes()).hexdigest()}
+    write(file, lambda aside: pq.write_table(whole, aside, **HOW))
+    content: Facts = {"sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
     content |= {"depends": depends, "trials": trials}
     content = json.loads(json.dumps(content, default=str))
     content["checksum"] = digest(content)
