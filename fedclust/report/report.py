@@ -183,7 +183,7 @@ class Report:
         said += [f"{c['id']} {words.shown(c)}: {c['short']}" for c in self.claims_on(name)]
         alt = "; ".join(re.sub(r"[*$`\\]", "", each).rstrip(".") for each in said)
         image = Image(data=png, format="png", width=width, alt=alt)
-        display(image, display_id=place, update=update)
+        display(image, display_id=place, update=update, metadata={"figure": name})
 
     def table(
         self,
@@ -197,7 +197,7 @@ class Report:
         caption = self.caption(name, self.paper.tables, "table-extra", caption)
         shown = frame if shown is None else shown
         title = f'<a id="{name}"></a>**{markup.named(name).capitalize()}.** {caption}'
-        text = f"{tables.markdown(shown)}\n\n{title}\n\n*{source or self.source()}*\n"
+        text = f"{title}\n\n{tables.markdown(shown)}\n\n*{source or self.source()}*\n"
         self.files[f"{name}.csv"] = frame.to_csv(index=False).encode()
         self.files[f"{name}.md"] = text.encode()
         self.made[name] = caption
