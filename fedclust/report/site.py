@@ -125,7 +125,10 @@ def index(base: Path, tiers: Sequence[str], rows: list[dict[str, Any]]) -> str:
         said = "".join(book.get("findings", [])[:1]) or about["claim"]
         links = [f"[tier {t}]({t}/{key}.html)" for t in tiers if (key, t) in names(base, tiers)]
         parts += [f"## {key.upper()}", "", f"**{said}**", ""]
-        parts += [f"{about['title']}. {', '.join(about['authors'])}, {about['year']}.", ""]
+        parts += [
+            f"{html.escape(about['title'])}. {', '.join(about['authors'])}, {about['year']}.",
+            "",
+        ]
         parts += [f"Pages: {', '.join([*links, f'[reading notes](notes/{key}.html)'])}", ""]
     if board := scoreboard.rows(base):
         parts += ["## Scoreboard", "", scoreboard.board(board, "paper/{key}.html"), ""]
