@@ -125,8 +125,8 @@ def test_pages_need_no_network_and_index_leads_to_them(executed):
     assert (
         'href="quick/dcfl.html"' in index.read_text() and "Title &lt;dcfl&gt;" in index.read_text()
     )
-    assert '<a href="dcfl-fig1.svg"><img src="data:image/png;base64,' in page
-    assert 'alt="Figure 1: a curve"' in page and "<figcaption>" in page
+    assert '<a href="dcfl-fig1.svg"><img alt="Figure 1: a curve" src="data:' in page
+    assert "<figcaption>" in page
     assert (index.parent / "quick" / "dcfl-fig1.png").read_bytes() == b"png"
 
 
