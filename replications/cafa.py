@@ -135,7 +135,9 @@ report.seeds, first = p.seeds[:1], p.seeds[0]
 shown = trial("CAFA", first, task="weighing", rounds=min(p.inside_rounds, p.rounds))
 some = {pr: p.seeds if pr == p.profile else p.seeds[: p.beside_seeds] for pr in methods}
 plans = {"inside": [shown], "training": [trial(name, s, pr) for pr in methods for s in some[pr] for name in methods[pr]]}
-one, ran = report.sweeps(plans).values()
+swept = report.sweeps(plans)
+one = swept["inside"]
+ran = swept["training"]
 one = one.query("round == round.max()")
 right = one[one.metric == "right"].pivot(index="client", columns="other", values="value")
 shares = one[one.other < 0].pivot(index="client", columns="metric", values="value")[["CBCC", "ABFA", "CAFA"]]

@@ -211,7 +211,10 @@ plans = {"main": [trial(name, s, {}) for s in p.seeds for name in methods]}
 plans["distances"] = [trial("DCFL", s, side | {"method.distance": k}, k) for s in p.seeds for k in kinds]
 some = p.seeds[: p.case_seeds]
 plans["cases"] = [trial(f, s, side | cases[c][1], case=c) for s in some for c in cases for f in federated]
-main, distances, settings = report.sweeps(plans).values()
+ran = report.sweeps(plans)
+main = ran["main"]
+distances = ran["distances"]
+settings = ran["cases"]
 
 # %% [markdown]
 # ## Figure 4: accuracy by round

@@ -343,13 +343,23 @@ shorts |= dict(zip(("fashion", "cifar", "emnist"), ((d, p.panel_iterations) for 
 for short, d in (("mnist_slow", "MNIST"), ("fashion_slow", "FashionMNIST")):
     shorts[short] = (f"{d}, MLP, rate {p.slow_lr:g}", max(p.slow_longest, p.slow_iterations))
 measures = {"early_0": early["IFCA"]}
-for short, (panel, end) in shorts.items():
-    there = fc.readings.arrived(panels[panel], "purity", p.purity_goal)
+
+
+# When IFCA, the named lambda and the best one first reach the goal, and when the runs end.
+def arriving(short, record, end):
+    there = fc.readings.arrived(record, "purity", p.purity_goal)
     best = there.drop(columns="IFCA").fillna(end).mean().idxmin()  # the earliest mean arrival
-    measures[f"{short}_ifca_arrives"] = there["IFCA"]
-    measures[f"{short}_named_arrives"] = there[named]
-    measures[f"{short}_best_arrives"] = there[best]
-    measures[f"{short}_iterations"] = pd.Series(end, there.index)
+    return {
+        f"{short}_ifca_arrives": there["IFCA"],
+        f"{short}_named_arrives": there[named],
+        f"{short}_best_arrives": there[best],
+        f"{short}_iterations": pd.Series(end, there.index),
+    }
+
+
+measures |= arriving("mnist", main, p.iterations)
+for short, (panel, end) in [*shorts.items()][1:]:
+    measures |= arriving(short, panels[panel], end)
 there = fc.readings.arrived(main, "accuracy", p.accuracy_goal)
 measures["accuracy_ifca_arrives"] = there["IFCA"]
 measures["accuracy_named_arrives"] = there[named]

@@ -26,6 +26,7 @@ __all__ = ["Paper", "PaperError", "Parameters", "check", "interval", "keys", "lo
 
 SOURCES = ("paper", "author-code", "likely-base", "assumed", "spec")
 SHIPPED = "shipped"  # the value of the records of tier paper until those of its plan are complete
+OPEN = ("likely-base", "assumed")  # what the paper left open
 RUN = {"tier": "quick", "jobs": 2, "backend": "loky"}  # how a notebook runs, in every paper
 MOST_SEEDS = 1000
 LARGEST = 2**63
@@ -33,14 +34,17 @@ CLAIMS = ("control", "left_out", "seeds_planned", "claim")  # the sections on cl
 KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, also allowed)
     "": (
         {"key", "paper", "setting", "figure", "claim"},
-        {"data", "reading", "table", "finding", *CLAIMS[:-1]},
+        {"data", "reading", "table", "finding", "multiverse", *CLAIMS[:-1]},
     ),
     "paper": ({"title", "authors", "venue", "year", "claim"}, {"doi", "url", "code", "hours"}),
     "data": ({"names"}, {"stand_in", "note"}),
+    "multiverse": ({"plans", "headline"}, {"without", "sizes", "note"}),
     "setting": (
         {"name", "value", "source"},
-        {"where", "note", "min", "max", "allowed", "own", "parameter", "optional", *TIERS, SHIPPED},
+        {"where", "note", "min", "max", "allowed", "own", "parameter", "optional", *TIERS, SHIPPED}
+        | {"readings", "bookkeeping"},
     ),
+    "readings": ({"value", "reason"}, set()),
     "reading": ({"name", "value", "source"}, {"where", "note"}),
     "table": ({"id", "caption", "columns", "rows"}, {"kind", "note", "extra"}),
     "figure": ({"id", "caption"}, {"note", "extra"}),
@@ -52,11 +56,14 @@ TYPES: dict[str, Any] = {  # of keys, in whatever section
     **dict.fromkeys(("label", "short", "expr", "possible", "reason", "before", "date"), str),
     **dict.fromkeys(("uncontrolled", "kind"), str),
     **dict.fromkeys(("authors", "names", "allowed", "columns", "rows"), list),
-    **dict.fromkeys(("figure", "control", "changed", "range"), list),
+    **dict.fromkeys(("figure", "control", "changed", "range", "readings"), list),
+    **dict.fromkeys(("plans", "headline", "without"), list),
     **dict.fromkeys(("parameter", "optional", "extra", "ours", "beside", "exact"), bool),
+    "bookkeeping": bool,
     **dict.fromkeys(("min", "max", "hours", "at_least", "at_most", "above", "below"), (int, float)),
     **dict.fromkeys(("least", "tried", "chance", "number", "cap"), (int, float)),
     "unseen": dict,
+    "sizes": dict,
 }
 Entries = dict[str, dict[str, Any]]
 
@@ -80,6 +87,7 @@ class Paper:
     left_out: Entries
     seeds_planned: Entries
     claims: Entries
+    multiverse: dict[str, Any] = field(default_factory=dict)
 
     def at(self, tier: str, device: str = "cpu", planned: bool = False) -> dict[str, Any]:
         """Every setting's value at a tier.
@@ -171,6 +179,7 @@ def check(content: dict[str, Any], file: str) -> Paper:
         for tier in ("value", *TIERS, SHIPPED):
             if tier in setting:
                 fits(setting, setting[tier], f"{file}: setting {name}: {tier}")
+        check_readings(setting, f"{file}: setting {name}: readings")
     for name, table in tables.items():
         count = len(table["columns"])
         if not all(isinstance(column, str) for column in table["columns"]):
@@ -190,14 +199,34 @@ def check(content: dict[str, Any], file: str) -> Paper:
             findings.check(entry["text"], claimed["claim"])
         except ValueError as error:
             raise PaperError(f"{file}: finding {name[:60]}: {str(error)[:150]}") from error
+    multiverse = content.get("multiverse", {})
+    if multiverse:
+        complete("multiverse", multiverse, f"{file}: multiverse")
+        within(multiverse["headline"], claimed["claim"], f"{file}: multiverse: headline")
+        for name, size in multiverse.get("sizes", {}).items():
+            within([name], settings, f"{file}: multiverse: sizes")
+            fits(settings[name], size, f"{file}: multiverse: sizes: {name}")
     key, about = str(content["key"]), content["paper"]
-    paper = Paper(key, about, settings, readings, tables, figures, found, *claimed.values())
+    parts = settings, readings, tables, figures, found, *claimed.values()
+    paper = Paper(key, about, *parts, multiverse)
     for tier, plan in paper.seeds_planned.items():
         seeds = paper.at(tier, planned=True).get("seeds", [])
         if isinstance(seeds, list) and len(seeds) != plan["number"]:
             where = f"{file}: seeds_planned {tier}: number = {plan['number']}"
             raise PaperError(f"{where}: the setting seeds has {len(seeds)} there")
     return paper
+
+
+def check_readings(setting: dict[str, Any], where: str) -> None:
+    """Other readings are of open values, each with its reason, and no value comes twice."""
+    seen = [setting["value"]]
+    if "readings" in setting and (setting["source"] not in OPEN or setting.get("bookkeeping")):
+        raise PaperError(f"{where}: only an open value that is no bookkeeping has any: remove them")
+    for entry in setting.get("readings", []):
+        complete("readings", entry, where)
+        if fits(setting, entry["value"], where) in seen:
+            raise PaperError(f"{where}: {short(entry['value'])} comes twice: keep one")
+        seen.append(entry["value"])
 
 
 def complete(section: str, entry: Any, where: str) -> None:

@@ -3,6 +3,7 @@
 import copy
 import math
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -390,3 +391,48 @@ def test_a_wrong_value_anywhere_is_one_clear_line(key):
         except papers.PaperError as error:
             assert len(str(error)) <= 300 and "\n" not in str(error)
         part[place[-1]] = before
+
+
+@pytest.mark.parametrize("key", papers.keys())
+def test_every_open_value_has_other_readings_or_is_bookkeeping(key):
+    """`readings = []` says that there is no other defensible value; then the note says why."""
+    paper = papers.load(key)
+    for name, setting in paper.settings.items():
+        if setting["source"] in papers.OPEN:
+            assert ("readings" in setting) != ("bookkeeping" in setting), name
+            assert setting.get("readings") != [] or setting.get("note"), name
+    assert paper.multiverse["plans"] and paper.multiverse["headline"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('readings = [{ value = "none", reason = "r" }]', "allowed are 'update', 'dpsgd'"),
+        ('readings = [{ value = "dpsgd" }]', "readings: reason missing"),
+        ('readings = [{ value = "update", reason = "r" }]', "'update' comes twice: keep one"),
+        ("readings = []\nbookkeeping = true", "only an open value that is no bookkeeping"),
+    ],
+)
+def test_readings_are_checked(line, message):
+    text = TOML.replace('name = "mechanism"', f'name = "mechanism"\n{line}')
+    with pytest.raises(papers.PaperError, match=re.escape(message)):
+        papers.check(tomllib.loads(text), "toy.toml")
+
+
+def test_a_value_that_the_paper_prints_has_no_other_readings():
+    other = 'readings = [{ value = 30, reason = "r" }]'
+    text = TOML.replace('name = "rounds"', f'name = "rounds"\n{other}')
+    with pytest.raises(papers.PaperError, match="only an open value"):
+        papers.check(tomllib.loads(text), "toy.toml")
+
+
+def test_sizes_and_claims_of_the_readings_are_known():
+    section = '[multiverse]\nplans = ["main"]\nheadline = ["c1"]\n'
+    both = TOML.replace("[paper]", section + "[paper]")
+    assert papers.check(tomllib.loads(both), "toy.toml").multiverse["plans"] == ["main"]
+    for wrong in (
+        both.replace('"c1"]', '"c9"]'),
+        both.replace("[paper]", "sizes = {a = 1}\n[paper]"),
+    ):
+        with pytest.raises(papers.PaperError, match="multiverse"):
+            papers.check(tomllib.loads(wrong), "toy.toml")
