@@ -338,28 +338,28 @@ course("table-extra-readings", read, length, f"Open values read in another way: 
 
 # %%
 early, weighed, report.seeds = over(main, "purity", 1, p.early + 1), p.lambdas[1:], p.seeds
-shorts = {"mnist": ("MNIST, MLP", p.iterations)}
-shorts |= dict(zip(("fashion", "cifar", "emnist"), ((d, p.panel_iterations) for d in others), strict=True))
-for short, d in (("mnist_slow", "MNIST"), ("fashion_slow", "FashionMNIST")):
-    shorts[short] = (f"{d}, MLP, rate {p.slow_lr:g}", max(p.slow_longest, p.slow_iterations))
+until = {"mnist": p.iterations} | dict.fromkeys(("fashion", "cifar", "emnist"), p.panel_iterations)
+until |= dict.fromkeys(("mnist_slow", "fashion_slow"), max(p.slow_longest, p.slow_iterations))
 measures = {"early_0": early["IFCA"]}
 
 
 # When IFCA, the named lambda and the best one first reach the goal, and when the runs end.
-def arriving(short, record, end):
+def arriving(short, record):
     there = fc.readings.arrived(record, "purity", p.purity_goal)
-    best = there.drop(columns="IFCA").fillna(end).mean().idxmin()  # the earliest mean arrival
+    best = there.drop(columns="IFCA").fillna(until[short]).mean().idxmin()  # the earliest mean arrival
     return {
         f"{short}_ifca_arrives": there["IFCA"],
         f"{short}_named_arrives": there[named],
         f"{short}_best_arrives": there[best],
-        f"{short}_iterations": pd.Series(end, there.index),
+        f"{short}_iterations": pd.Series(until[short], there.index),
     }
 
 
-measures |= arriving("mnist", main, p.iterations)
-for short, (panel, end) in [*shorts.items()][1:]:
-    measures |= arriving(short, panels[panel], end)
+measures |= arriving("mnist", main)
+measures |= arriving("mnist_slow", slow)
+measures |= arriving("fashion_slow", panels[f"FashionMNIST, MLP, rate {p.slow_lr:g}"])
+for short, record in zip(("fashion", "cifar", "emnist"), others.values(), strict=True):
+    measures |= arriving(short, record)
 there = fc.readings.arrived(main, "accuracy", p.accuracy_goal)
 measures["accuracy_ifca_arrives"] = there["IFCA"]
 measures["accuracy_named_arrives"] = there[named]
@@ -390,7 +390,7 @@ measures = pd.DataFrame(measures | {"least_common": np.min(common, axis=0)}, ind
 claims, unseen = {"c1": "mnist_slow", "c1b": "fashion_slow", "c1c": "cifar", "c1d": "emnist"}, {}
 for claim, short in claims.items():
     if measures[[f"{short}_ifca_arrives", f"{short}_best_arrives"]].isna().all(axis=None):
-        unseen[claim] = f"no run reaches the goal in {shorts[short][1]} iterations, with IFCA or with any lambda"
+        unseen[claim] = f"no run reaches the goal in {until[short]} iterations, with IFCA or with any lambda"
 report.judge(measures, unseen)
 
 # %% [markdown]

@@ -10,7 +10,7 @@ import re
 import tomllib
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -207,8 +207,8 @@ def check(content: dict[str, Any], file: str) -> Paper:
             within([name], settings, f"{file}: multiverse: sizes")
             fits(settings[name], size, f"{file}: multiverse: sizes: {name}")
     key, about = str(content["key"]), content["paper"]
-    parts = settings, readings, tables, figures, found, *claimed.values()
-    paper = Paper(key, about, *parts, multiverse)
+    paper = Paper(key, about, settings, readings, tables, figures, found, *claimed.values())
+    paper = replace(paper, multiverse=multiverse)
     for tier, plan in paper.seeds_planned.items():
         seeds = paper.at(tier, planned=True).get("seeds", [])
         if isinstance(seeds, list) and len(seeds) != plan["number"]:

@@ -65,7 +65,7 @@ def toy(tmp_path, monkeypatch):
     (tmp_path / "replications" / "toy.py").write_text(text)
     monkeypatch.setenv("FEDCLUST_ROOT", str(tmp_path))
     measuring.needed.cache_clear()
-    yield papers.Paper("toy", *({} for _ in range(9)))
+    yield papers.Paper("toy", *({} for _ in range(10)))
     measuring.needed.cache_clear()
 
 
