@@ -73,6 +73,13 @@ class Report:
         return PLAIN if [*differs] == [PLAIN] else f"changed-{digest(differs)[:8]}" * bool(differs)
 
     @property
+    def planned(self) -> str:
+        """How many of the planned seeds were run, if not all."""
+        plan = self.paper.at(self.p.tier, planned=True).get("seeds", [])
+        here, asked = len(self.p.seeds), len(plan)
+        return f"{here} of {asked} planned seeds" if here < asked else ""
+
+    @property
     def folder(self) -> Path:
         base = root() / "build" / "figures" / self.label if self.label else figures()
         return base / self.p.tier / self.paper.key
@@ -269,6 +276,7 @@ class Report:
         for claim in self.verdicts:
             said = [(remarks or {}).get(claim["id"], "")]
             said += [f"on stand-in data: {', '.join(self.stand_ins)}"] * bool(self.stand_ins)
+            said += [self.planned] * bool(claim["tests"])
             claim["remark"] = "; ".join(filter(None, said))
         found = self.paper.findings.values()
         self.findings = [findings.filled(f["text"], measures, self.verdicts) for f in found]
@@ -283,6 +291,7 @@ class Report:
         names = {name: markup.named(name) for name in self.made}
         show(markup.cards(self.verdicts, names))
         seeds = papers.show(self.p.seeds)
+        seeds += f" ({self.planned})" * bool(self.planned)
         about = f"Tier {self.p.tier}, seeds {seeds}, {', '.join(sorted(self.data)) or 'no data'}."
         box = markup.box(about, "".join(self.findings[:1]), self.verdicts)
         show(box, place="result", update=True)

@@ -3,12 +3,13 @@
 import json
 import shutil
 
+import pandas as pd
 import pytest
 
 from fedclust import cli
 from fedclust.experiments import shipped, sweeps
 from fedclust.paths import figures
-from fedclust.report import notebooks, papers, settling
+from fedclust.report import Report, notebooks, papers, settling
 
 TOML = """
 key = "toy"
@@ -158,3 +159,9 @@ def test_fewer_seeds_than_planned_are_said(project):
         file.write_text(TOML.replace("number = 3", "number = 4"))
         papers.load("toy")
     assert p.seeds == [0, 1]
+    report = Report(paper, p)
+    report.judge(pd.DataFrame({"accuracy": [0.5, 0.6]}, index=[0, 1]))
+    assert report.verdicts[0]["remark"] == "2 of 3 planned seeds"
+    p.values["seeds"] = [0, 1, 2]
+    report.judge(pd.DataFrame({"accuracy": [0.5, 0.6, 0.7]}))
+    assert report.verdicts[0]["remark"] == ""
