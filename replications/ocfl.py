@@ -125,10 +125,10 @@ for d, (name, mean, std, conv, _, xi) in use.items():
 
 
 # A client's training in a round: the printed epoch, or few steps that lead as far.
-def local(d, lr, **other):
+def local(d, lr, steps=p.steps, **other):
     how = sgd | other
-    rate = build.stretched(lr, how["momentum"], full[d], p.steps) if p.steps else lr
-    return how | {"lr": rate, "steps": p.steps or None}
+    rate = build.stretched(lr, how["momentum"], full[d], steps) if steps else lr
+    return how | {"lr": rate, "steps": steps or None}
 
 
 # One run; by default of FedAvg, OCFL or a variant as in figs. 5 and 7.
@@ -150,7 +150,7 @@ plans = {"fig1": [trial(name, s, method=kind, **how) for s in p.seeds for name, 
 
 how, grid = {"rounds": p.rounds, "eval_every": p.every}, [(*at, dist) for at in panels for dist in skews]
 seeds = {"MLP": p.seeds, "CNN": p.seeds[: p.cnn_seeds]}
-plans["fig3"] = [trial("FedAvg", s, *at, train=local(at[0], p.lr), **how) for at in grid for s in seeds[at[1]]]
+plans["fig3"] = [trial("FedAvg", s, *at, train=local(at[0], p.lr, p.skew_steps), **how) for at in grid for s in seeds[at[1]]]
 
 epochs, few = {"MLP": p.epochs_mlp, "CNN": p.epochs_cnn}, p.seeds[: p.side_seeds]
 asked = {f"xi {xi:g}": optics | {"xi": xi} for xi in sorted({p.xi_first, p.xi_second, 0.1, 0.2})}
