@@ -47,11 +47,11 @@ format: $(READY) ## let ruff lay out the code
 	$(BIN)/ruff format
 
 test: $(COMPILED) ## all tests, two at a time
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 cluster: $(COMPILED) ## a sweep on a Ray cluster of two nodes, one of them killed (installs ray)
 	$(BIN)/python -m pip install --quiet --no-build-isolation -c requirements.lock -e '.[ray]'
-	OMP_NUM_THREADS=1 FEDCLUST_RAY=needed $(BIN)/python -m pytest tests/experiments/test_cluster.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster tests/experiments/test_cluster.py
 
 external: $(COMPILED) ## published numbers of FedAvg, IFCA and CFL: a quarter of an hour
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "external or not external" tests/external

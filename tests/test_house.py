@@ -33,10 +33,12 @@ def imported(path: Path) -> set[Path]:
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+# The public surface names every room, and imports none before it is asked for.
+CLIMBING = [path for path in FILES if path != PACKAGE / "__init__.py"]
+
+
+@pytest.mark.parametrize("path", CLIMBING, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_only_upwards(path):
-    if path == PACKAGE / "__init__.py":
-        pytest.skip("the public surface names every room, and imports none before it is asked for")
     mine = ROOMS.index(room(path.relative_to(PACKAGE)))
     wrong = [str(module) for module in imported(path) if ROOMS.index(room(module)) > mine]
     assert not wrong, f"{path.name} is in {ROOMS[mine]} and imports {', '.join(wrong)}"

@@ -1,5 +1,6 @@
 """What a record depends on: the code that its trial runs, and nothing else."""
 
+import json
 import os
 import subprocess
 import sys
@@ -98,23 +99,34 @@ def test_the_files_of_fast_count_where_they_are_entered():
     assert any("convnet" in file for file in entered["cnn"] - entered["dcfl"])
 
 
-@pytest.mark.parametrize("which", [DCFL, JOINT, SLICED, trial(model=CNN), CAFA])
-def test_all_modules_of_the_core_that_a_trial_loads_are_counted(which):
+LOADED = """
+import json, os, sys
+import pandas, sklearn.cluster, sklearn.metrics, torch
+for task, settings in json.loads(sys.argv[1]):
+    if os.fork():
+        os.wait()
+        continue
+    from fedclust.experiments import tasks
+    tasks.find(task)(settings, 0)
+    print(*(name for name in sys.modules if name.startswith("fedclust.")), flush=True)
+    os._exit(0)
+"""
+
+
+def test_all_modules_of_the_core_that_a_trial_loads_are_counted():
     """In a process of its own: what the trial has imported in the end is in its dependencies."""
-    program = (
-        "import sys; from fedclust.experiments import tasks\n"
-        f"tasks.find({which.task!r})({which.settings!r}, 0)\n"
-        "print(*(m for m in sys.modules if m.startswith('fedclust.')))"
-    )
+    trials = [DCFL, JOINT, SLICED, trial(model=CNN), CAFA]
+    given = json.dumps([(each.task, each.settings) for each in trials])
     run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+        [sys.executable, "-c", LOADED, given], capture_output=True, check=True, text=True
     )
-    core = cache.CORE | set(cache.CATALOGUES)
     not_run = {"fedclust.paths", "fedclust.mixtures", "fedclust.groups", "fedclust.gradients"}
     not_run.add("fedclust.accounting")  # imported by privacy, which these trials have none of
-    if which is CAFA:  # draws labels; tasks of other papers are imported with it
-        core &= {"fedclust.partition", "fedclust.metrics", "fedclust.rng"}
-    assert set(run.stdout.split()) & core - not_run <= set(cache.code(which))
+    for each, loaded in zip(trials, run.stdout.splitlines(), strict=True):
+        core = (cache.CORE | set(cache.CATALOGUES)) - not_run
+        if each is CAFA:  # draws labels; tasks of other papers are imported with it
+            core &= {"fedclust.partition", "fedclust.metrics", "fedclust.rng"}
+        assert set(loaded.split()) & core <= set(cache.code(each))
 
 
 SMALL = {

@@ -1,6 +1,8 @@
-"""More than one machine: a sweep on a Ray cluster of two nodes, one of them killed."""
+"""More than one machine: a sweep on a Ray cluster of two nodes, one of them killed.
 
-import os
+`make cluster` installs Ray and runs these tests; `make test` leaves those marked `cluster` out.
+"""
+
 import threading
 import time
 
@@ -10,23 +12,14 @@ from fedclust.experiments import sweep
 from tests.experiments.test_sweeps import same, small
 
 
-def the_extra():
-    """Ray; without it the test is skipped, but not where `make cluster` has installed it."""
-    if os.environ.get("FEDCLUST_RAY") == "needed":
-        import ray
-
-        return ray
-    return pytest.importorskip("ray", reason="the extra 'ray' is not installed: make cluster")
-
-
 def test_ray_is_asked_for_by_name_when_it_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "ray", None)  # as if it were not installed
     with pytest.raises(ValueError, match=r"needs Ray: \.venv/bin/pip install ray"):
         sweep([small()], 1, "ray", folder=tmp_path)
 
 
+@pytest.mark.cluster
 def test_a_cluster_that_does_not_answer_is_named(tmp_path, monkeypatch):
-    the_extra()
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     with pytest.raises(
         ValueError, match=r"no Ray cluster answers at '127\.0\.0\.1:1'.*ray start --head"
@@ -34,8 +27,9 @@ def test_a_cluster_that_does_not_answer_is_named(tmp_path, monkeypatch):
         sweep([small()], 1, "ray", folder=tmp_path)
 
 
+@pytest.mark.cluster
 def test_a_node_is_killed_in_mid_sweep_and_the_numbers_are_the_same(tmp_path, monkeypatch):
-    ray = the_extra()
+    import ray
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})

@@ -51,36 +51,37 @@ def trial(**changes):
     return Trial(settings | changes, 0)
 
 
-def test_all_four_parts_run_in_workers_and_in_this_process(folder):
+def test_all_four_parts_run_in_a_worker_and_in_this_process(folder):
     trials = [trial(), trial(method={"kind": "FedAvg"})]
-    apart = sweep(trials, 2, folder=folder / "workers")
+    apart = sweep(trials, 1, folder=folder / "worker")
     same(apart, sweep(trials, 1, "sequential", folder=folder / "here"))
     slow, usual = (part for _, part in apart.groupby("algorithm", observed=True))
     assert set(apart.algorithm.astype(str)) == {"Slow", "FedAvg"}
     assert slow.client.max() == usual.client.max() == 1
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new"),
-    [("mine.py", "/ 2), info", "/ 3), info"), ("helpers.py", "hidden\n", "hidden + 1\n")],
-)
-def test_an_edited_file_runs_again_and_is_named(folder, file, old, new):
-    def go(backend):
-        return sweep([trial()], 1, backend, folder=folder / "cache")
+def test_an_edited_file_runs_again_and_is_named(folder):
+    def go():
+        return sweep([trial()], 1, folder=folder / "cache")
 
-    first = go("loky")
-    assert reasons(go("loky"))[0][0] is True
-    path = folder / file
-    path.write_text(path.read_text() + "\n# a remark\n")
-    assert reasons(go("loky"))[0][0] is True
-    text = path.read_text()
-    path.write_text(text.replace(old, new))
-    assert path.read_text() != text
-    second = go("loky")  # the same worker, which has imported the old file
-    assert reasons(second) == [(False, f"changed: {file}")]
-    assert not first.value.equals(second.value)
-    path.write_text(text)
-    same(first, go("loky"))
+    records, texts = [go()], {}
+    assert reasons(go())[0][0] is True
+    for file, old, new in (
+        ("mine.py", "/ 2), info", "/ 3), info"),
+        ("helpers.py", "hidden\n", "hidden + 1\n"),
+    ):
+        path = folder / file
+        texts[path] = path.read_text() + "\n# a remark\n"
+        path.write_text(texts[path])
+        assert reasons(go())[0][0] is True
+        assert old in texts[path]
+        path.write_text(texts[path].replace(old, new))
+        records.append(go())  # the same worker, which has imported the old file
+        assert reasons(records[-1]) == [(False, f"changed: {file}")]
+        assert not records[-2].value.equals(records[-1].value)
+    for path, text in texts.items():
+        path.write_text(text)
+    same(records[0], go())
 
 
 @pytest.mark.parametrize(

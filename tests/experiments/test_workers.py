@@ -37,24 +37,21 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_a_trial_that_kills_every_worker_is_named_and_the_others_are_done(folder, capfd, jobs):
+def test_a_trial_that_kills_every_worker_is_named_and_the_others_are_done(folder, monkeypatch):
+    """With two workers, then one, then none but a process for each trial."""
+    log = folder / "told"
+    monkeypatch.setenv("FEDCLUST_PROGRESS", str(log))
     trials = [small(label="fine"), small(1, label="greedy", method={"kind": "deadly.Greedy"})]
     with pytest.raises(TrialsFailed, match=r"1 of 2 trials failed") as error:
-        sweep([*trials], jobs, folder=folder / "cut")  # this process is alive
+        sweep([*trials], 2, folder=folder / "cut")  # this process is alive
     assert "greedy seed 1:\nits worker was killed by the system" in str(error.value)
     assert "fine seed 0" not in str(error.value)
+    lost = [line for line in log.read_text().splitlines() if "a worker was lost" in line]
+    assert lost and all("(TerminatedWorkerError); it ran: " in line for line in lost)
+    assert all("greedy seed 1" in line for line in lost)
     again = go([trials[0]], folder / "cut")
     assert reasons(again)[0][0] is True
     same(again, go([trials[0]], folder / "whole"))
-
-
-def test_what_a_lost_worker_ran_is_said(folder, monkeypatch):
-    log = folder / "told"
-    monkeypatch.setenv("FEDCLUST_PROGRESS", str(log))
-    with pytest.raises(TrialsFailed):
-        sweep([small(label="greedy", method={"kind": "deadly.Greedy"})], 2, folder=folder / "cut")
-    assert "a worker was lost (TerminatedWorkerError); it ran: greedy seed 0" in log.read_text()
 
 
 PROGRAM = f"""

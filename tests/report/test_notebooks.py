@@ -11,22 +11,26 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from fedclust import cli
 from fedclust.paths import root
 from fedclust.report import notebooks, papers, site
 from fedclust.report.verdicts import VERDICTS
 from tests.report.test_site import left_over
 
-KEYS = notebooks.keys()
+ROOT, KEYS = root(), notebooks.keys()
 CODE_LINES = 230
 
 
-def fedclust(project, *words, **variables):
-    """The command line on a project of its own; one worker, since tests run in parallel."""
-    where = {"FEDCLUST_ROOT": str(project), "OMP_NUM_THREADS": "1", **variables}
-    command = [sys.executable, "-m", "fedclust.cli", *words]
-    return subprocess.run(
-        command, env=os.environ | where, capture_output=True, text=True, timeout=600
-    )
+@pytest.fixture
+def replicate(tmp_path, monkeypatch, capsys):
+    """`fedclust replicate` on a project of its own: its exit code, and its errors."""
+    monkeypatch.setenv("FEDCLUST_ROOT", str(tmp_path))
+
+    def run(*words):
+        ended = cli.main(["replicate", *words, "--tier", "smoke"])
+        return ended, capsys.readouterr().err
+
+    return run
 
 
 def code(key):
@@ -118,51 +122,51 @@ def check_output(project, key, tier="smoke"):
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_smoke_makes_every_table_and_figure(key, tmp_path):
-    (tmp_path / "papers").symlink_to(root() / "papers")
+def test_smoke_makes_every_table_and_figure(key, tmp_path, replicate):
+    (tmp_path / "papers").symlink_to(ROOT / "papers")
     (tmp_path / "replications").mkdir()
-    shutil.copy(root() / "replications" / f"{key}.py", tmp_path / "replications")
-    done = fedclust(tmp_path, "replicate", key, "--tier", "smoke", "--jobs", "1")
-    assert done.returncode == 0, done.stderr
+    shutil.copy(ROOT / "replications" / f"{key}.py", tmp_path / "replications")
+    ended, said = replicate(key, "--jobs", "1", "--backend", "sequential")
+    assert ended == 0, said
     check_output(tmp_path, key)
 
 
-def test_a_paper_from_the_template_runs_repeats_and_refuses(tmp_path, monkeypatch):
+def test_a_paper_from_the_template_runs_repeats_and_refuses(tmp_path, replicate):
     """`make new-paper`, then the whole way: fresh, again from the cache, from nothing, wrongly."""
-    shutil.copytree(root() / "papers" / "template", tmp_path / "papers" / "template")
+    shutil.copytree(ROOT / "papers" / "template", tmp_path / "papers" / "template")
     (tmp_path / "replications").mkdir()
-    make = ["make", "-f", str(root() / "Makefile"), "new-paper"]
+    make = ["make", "-f", str(ROOT / "Makefile"), "new-paper"]
     assert subprocess.run([*make, "KEY=../x"], cwd=tmp_path, capture_output=True).returncode == 2
     subprocess.run([*make, "KEY=toy"], cwd=tmp_path, check=True, capture_output=True)
     assert (
         subprocess.run([*make, "KEY=toy"], cwd=tmp_path, capture_output=True).returncode == 2
     )  # never overwritten
-    monkeypatch.setenv("FEDCLUST_ROOT", str(tmp_path))
 
     def run(*words):
-        done = fedclust(tmp_path, "replicate", "toy", "--tier", "smoke", *words)
+        ended, said = replicate("toy", *words)
         made = [
             p
             for p in tmp_path.rglob("*")
             if p.is_file() and p.suffix in (".svg", ".png", ".csv", ".md", ".ipynb")
         ]
         made += tmp_path.glob("figures/**/verdicts.json")
-        return done, {path: path.read_bytes() for path in made}
+        return ended, said, {path: path.read_bytes() for path in made}
 
     def reused():
         about = json.loads((tmp_path / "figures" / "smoke" / "toy" / "run.json").read_text())
         return about["cost"]["reused"]
 
-    done, first = run("--jobs", "2")
-    assert done.returncode == 0, done.stderr
+    here = "--jobs", "1", "--backend", "sequential"
+    ended, said, first = run("--jobs", "2")
+    assert ended == 0, said
     check_output(tmp_path, "toy")
-    done, again = run("--jobs", "1")
+    *_, again = run(*here)
     assert reused() == 6 and again == first
     shutil.rmtree(tmp_path / ".fedclust")
-    done, anew = run("--jobs", "1")
+    *_, anew = run(*here)
     assert reused() == 0 and anew == first
-    done, after = run("-p", "rounds", "3")  # a parameter by its line in the paper's file alone
-    assert done.returncode == 0, done.stderr
+    ended, said, after = run(*here, "-p", "rounds", "3")  # by its line in the paper's file alone
+    assert ended == 0, said
     assert {k: after[k] for k in first} == first
     assert list(tmp_path.glob("build/figures/changed-*/smoke/toy/verdicts.json"))
     assert list(tmp_path.glob("build/executed/changed-*/smoke/toy.ipynb"))
@@ -171,8 +175,8 @@ def test_a_paper_from_the_template_runs_repeats_and_refuses(tmp_path, monkeypatc
         (("-p", "clients", "5"), "clients is a setting but no parameter: add parameter = true"),
         (("--seeds", "0"), "seeds = 0: must be a number from 1"),
     ):
-        done, after = run(*words)
-        assert done.returncode == 2 and message in done.stderr
+        ended, said, after = run(*words)
+        assert ended == 2 and message in said
         assert {k: after[k] for k in first} == first
 
 
