@@ -51,8 +51,7 @@ def datasets(draw, classes=(2, 8), n=(80, 300)):
 
 
 def held(fed, half="train"):
-    """Per client the numbers of the images it holds; their labels must be the ones they came with.
-    """
+    """Per client the numbers of the images it holds; their labels must be as they came."""
     x, y, mask = fed.half(half)
     pixels = (x * 255).round().long().flatten(2)  # (N, M, 4)
     assert (x[~mask] == 0).all() and (y[~mask] == 0).all()

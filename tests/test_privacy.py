@@ -217,8 +217,7 @@ def test_noise_of_updates_by_hand():
 
 
 def test_rounds_of_noised_updates_compose():
-    """`epsilon` is that of the sensitivity 2C; the formula's 2C/m, for m = 20 samples, has a name.
-    """
+    """`epsilon` is for the sensitivity 2C; the formula's 2C/m, for m = 20 samples, has a name."""
     fed = clients((20, 20), (1, 1, 1))
     spent = UpdateNoise(Shift(torch.zeros(1)), epsilon=10.0).spent(torch.tensor([1, 60]), fed)
     assert set(spent) == {"epsilon", "epsilon_if_mean_over_samples"}

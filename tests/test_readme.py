@@ -1,5 +1,4 @@
-"""The README is true: its commands exist, its code runs, its scoreboard is what the verdicts say.
-"""
+"""The README is true: its commands exist, its code runs, its scoreboard follows the verdicts."""
 
 import json
 import re

@@ -284,8 +284,7 @@ def test_models_lost_on_the_server_are_noticed_too():
 
 
 def test_local_training_names_the_clients_that_diverge():
-    """Client 1's images are huge, so that its step leaves the finite numbers; client 0's does not.
-    """
+    """Client 1's images are huge: its step leaves the finite numbers; client 0's does not."""
     fed = toy_federation(2)
     fed.x[1] *= 1e30
     with pytest.raises(FloatingPointError, match=r"^round 0: .*clients \[1\]"):

@@ -163,8 +163,7 @@ def test_finds_groups_that_contradict_each_other(groups, seed):
 
 
 def test_leaves_groups_together_that_one_model_serves():
-    """Groups with labels of their own do not contradict each other: nothing pulls at a standstill.
-    """
+    """Groups with labels of their own do not contradict: nothing pulls at a standstill."""
     fed, model = easy_federation(2, 5, 0, skew=True), mlp((1, 4, 4), 4, hidden=(16,))
     method = CFL(LocalSGD(model, lr=0.05, batch=10), eps1=0.2, eps2=0.3, warmup=10)
     record = run(method, fed, model, rounds=25, seed=0, eval_every=25)

@@ -1,6 +1,7 @@
 """Worker processes: killed ones cost time or one trial, orphaned ones end and leave nothing."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,11 +63,6 @@ sweep([trial, Trial({SETTINGS!r}, 1)], 2, folder="cache")
 
 
 def test_orphans_end_within_two_seconds_and_leave_nothing(folder):
-    def left():
-        kept = [*Path("/dev/shm").glob("*"), *Path(tempfile.gettempdir()).glob("*")]
-        return {path for path in kept if path.owner() == Path(folder).owner()}
-
-    before = left()
     parent = subprocess.Popen([sys.executable, "-c", PROGRAM], env={**os.environ})
     deadline = time.monotonic() + 400
     while not list(folder.glob("started*")) or not list(folder.glob("cache/*/*.parquet")):
@@ -78,10 +74,12 @@ def test_orphans_end_within_two_seconds_and_leave_nothing(folder):
     assert len(workers) == 2
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    _, alive = psutil.wait_procs(workers, timeout=2)
+    patience = 2 * max(1, os.getloadavg()[0] / os.cpu_count())  # two seconds of an idle machine
+    _, alive = psutil.wait_procs(workers, timeout=patience)
     assert not [child for child in alive if child.status() != psutil.STATUS_ZOMBIE]
     psutil.wait_procs(children, timeout=10)  # loky's own tracker tidies up
-    assert not [path for path in left() - before if path.name.startswith(("loky", "joblib", "sem"))]
+    kept = [*Path("/dev/shm").glob("*"), *Path(tempfile.gettempdir()).glob("*")]
+    assert not [path for path in kept if re.search(rf"(?<!\d){parent.pid}(?!\d)", path.name)]
 
 
 def test_there_are_no_more_workers_than_trials(folder, monkeypatch):

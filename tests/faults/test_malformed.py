@@ -223,8 +223,7 @@ def zipped() -> bytes:
 
 @pytest.mark.parametrize(("name", "pack"), [("packed.tgz", tar), ("packed.zip", zipped)])
 def test_archives(toy, name, pack):
-    """30 each. A damaged byte in a header nobody needs leaves the content right: its hash says so.
-    """
+    """30 each. A damaged byte in an unused header leaves the content right: its hash says so."""
     good, dice, refused = pack(), random.Random(pack.__name__), 0
     for _ in range(30):
         (toy / name).write_bytes(damaged(good, dice))

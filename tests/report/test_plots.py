@@ -13,8 +13,7 @@ from fedclust.report.readings import by_round
 
 
 def record(seeds=3, rounds=6, clients=4, late=2):
-    """Accuracy is round / 10 + seed / 100; the last client comes late; server rows are not drawn.
-    """
+    """Accuracy is round / 10 + seed / 100; the last client is late; server rows are not drawn."""
     rows = [
         ("A", s, r, c, "accuracy", r / 10 + s / 100)
         for s, r, c in itertools.product(range(seeds), range(rounds), range(clients))
