@@ -253,9 +253,9 @@ for at, frame in curves.items():
 raw = {m: curves[p.profile, m] for m in ("FedAvg", "FedProx", "CAFA")}
 drawn = {"raw": raw, "smoothed": {m: readings.smoothed(frame, p.smoothing) for m, frame in raw.items()}}
 drawn["fifths (diamonds: the paper)"] = {m: measured[p.profile, m][[*fifths]] for m in raw}
-fig = plots.curves(drawn, "test accuracy", height=2.7, looks={m: {"k": k, "ls": "-", "marker": ""} for k, m in enumerate(raw, 1)})
-for k, m in enumerate(raw, 1):
-    fig.axes[2].plot([*fifths], [printed[m, c] for c in fifths.values()], f"C{k}D:", mfc="white")
+fig = plots.curves(drawn, "test accuracy", height=2.7)
+for m in raw:
+    fig.axes[2].plot([*fifths], [printed[m, c] for c in fifths.values()], "D:", color=plots.look(m)["color"], mfc="white")
 fig.axes[2].set(xlabel="fifth of training")
 report.figure("fig6", fig)
 

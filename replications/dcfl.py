@@ -222,7 +222,8 @@ settings = ran["cases"]
 # One seed; newcomers' lines start late, drift shows as a drop of one line.
 
 # %%
-fig = figures.client_panels(main, {f: f for f in federated} | {"Local": "Local (not in the paper)"})
+titles = {f: f for f in federated} | {"Local": "Local (not in the paper)"}
+fig = figures.client_panels(main, titles, paper.printed("table1"))
 report.figure("fig4", fig, seeds=p.seeds[:1])
 
 # %% [markdown]
@@ -249,7 +250,8 @@ report.figure("fig5", plots.curves(drawn, rows=2, sharex=True, sharey=True))
 # The cosine distance and the Euclidean are the usual ones, the divergence is $\omega + 1$ (it must not be negative).
 
 # %%
-report.figure("fig6", figures.client_panels(distances, {kind: kind for kind in kinds}), seeds=p.seeds[:1])
+fig = figures.client_panels(distances, {kind: kind for kind in kinds}, paper.printed("table2"))
+report.figure("fig6", fig, seeds=p.seeds[:1])
 
 # %% [markdown]
 # ## Table II
@@ -422,7 +424,7 @@ report.table("table-extra-cost", sent.astype(int).reset_index(), "Models, extra 
 
 # %%
 leads = pd.concat({f"DCFL - {name}": table1["DCFL"] - table1[name] for name in list(methods)[1:]}, axis=1)
-report.summary("table-extra-leads", leads, "DCFL less another method, in the columns of Table I")
+report.summary("table-extra-leads", leads, "DCFL minus another method, in the columns of Table I")
 
 # %% [markdown]
 # - **Training alone is the bar to pass, and the paper does not show it.** It needs no privacy noise, sends nothing, and

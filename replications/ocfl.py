@@ -262,10 +262,10 @@ for fig, table, d in (("fig5", "table3", "MNIST"), ("fig7", "table4", "CIFAR-10"
     for m, lines in drawn.items():
         for (a, k), part in clustered[d, m][0].groupby(level=[0, 1]):
             line, frame = f"{a}, cluster {k}", part.droplevel([0, 1]).unstack()
-            looks[line] = {"ls": ":" if a == "FedAvg" else "-", "marker": "", "color": plots.PALETTE[k % 8]}
+            looks[line] = plots.look(k) | {"ls": ":" if a == "FedAvg" else "-"}
             lines[line], ends[f"Cluster {k}", f"{m} {a}"] = frame.mean().to_frame().T, frame.iloc[:, -1]
     printed = {(c[:3], f"{c[4:]}, {row.lower()}"): value for (row, c), value in paper.printed(table).items()}
-    report.figure(fig, plots.curves(drawn, printed=printed, looks=looks, height=3, cols=4, sharey=True), data=use[d][0])
+    report.figure(fig, plots.curves(drawn, printed=printed, looks=looks, height=3, cols=4, sharey=True, said=f"paper, round {p.rounds_printed}"), data=use[d][0])
     report.compare(table, pd.DataFrame(ends))
 
 # %% [markdown]

@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from fedclust.paths import write
 from fedclust.report.papers import interval
@@ -30,6 +30,19 @@ WIDTH = 7.2  # inches: a notebook's column
 PALETTE = "#000000 #0072B2 #D55E00 #009E73 #CC79A7 #56B4E9 #E69F00 #7F7F7F".split()  # noqa: SIM905  Okabe, Ito
 DASHES: Any = ["-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.2, 1.5)), (0, (3, *[1] * 5))]
 MARKERS = "osD^vPX*"
+FEW = 5  # so many seeds are drawn one by one; of more the interval says as much
+METHODS: dict[str, tuple[str, int, str]] = {  # colour, dashes and marker, the same in every paper
+    "FedAvg": ("#000000", 0, "o"),
+    "DCFL": ("#0072B2", 1, "s"),
+    "OCFL": ("#E69F00", 1, "^"),
+    "FedAC": ("#D55E00", 1, "D"),
+    "CAFA": ("#009E73", 1, "v"),
+    "CFL": ("#CC79A7", 2, "P"),
+    "FedProx": ("#56B4E9", 3, "X"),
+    "FedACP": ("#0072B2", 4, "*"),
+    "IFCA": ("#7F7F7F", 3, "P"),
+    "Local": ("#009E73", 2, "X"),
+}
 GREY = "#9A9A9A"
 STYLE: Any = {
     **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 8),
@@ -63,10 +76,16 @@ def style() -> None:
     mpl.rcParams.update(STYLE)
 
 
-def look(k: int) -> dict[str, Any]:
-    """The k-th curve's colour, dashes and marker: any one of them tells it from the others."""
+def look(which: int | str) -> dict[str, Any]:
+    """Colour, dashes and marker of a method, by its name, or of the k-th curve.
+
+    Any one of them tells it from the others.
+    """
+    if isinstance(which, str):
+        color, dashes, marker = METHODS[which]
+        return {"color": color, "ls": DASHES[dashes], "marker": marker}
     parts = {"color": PALETTE, "ls": DASHES, "marker": MARKERS}
-    return {name: choices[k % len(choices)] for name, choices in parts.items()}
+    return {name: choices[which % len(choices)] for name, choices in parts.items()}
 
 
 def panels(
@@ -78,6 +97,14 @@ def panels(
     return fig, fig.subplots(rows, cols, **options)
 
 
+def log_axis(ax: Axes) -> None:
+    """A logarithmic scale with plain numbers."""
+    ax.set_yscale("log")
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+
+
 def round_axis(ax: Axes, metric: str = "accuracy", *, x: str = "round") -> None:
     """Whole rounds below; accuracy and purity from 0 to 1."""
     ax.set(xlabel=x, ylabel=metric)
@@ -87,11 +114,16 @@ def round_axis(ax: Axes, metric: str = "accuracy", *, x: str = "round") -> None:
 
 
 def client_curves(
-    ax: Axes, record: pd.DataFrame, *, seed: int | None = None, title: str = ""
+    ax: Axes,
+    record: pd.DataFrame,
+    *,
+    seed: int | None = None,
+    title: str = "",
+    printed: tuple[float, float] | None = None,
 ) -> None:
     """Every client's accuracy at one seed (the first by default) in grey, their mean in black.
 
-    A newcomer's line starts late.
+    A newcomer's line starts late. `printed` is the paper's mean and deviation over clients.
     """
     seed = int(record["seed"].min()) if seed is None else seed
     scores = (record["metric"] == "accuracy") & (record["client"] >= 0)
@@ -102,6 +134,11 @@ def client_curves(
     ax.add_line(Line2D([], [], color=GREY, lw=0.8, label="each client"))
     ax.add_line(Line2D([], [], color="black", lw=1.8, label="mean of the clients"))
     round_axis(ax)
+    if printed is not None:
+        at = float(wide.index[-1]) * 1.06
+        how: Any = {"color": PALETTE[2], "mfc": "white", "ms": 5, "capsize": 2, "lw": 1}
+        label = "the paper at the end: mean, deviation over clients"
+        ax.errorbar(at, printed[0], yerr=printed[1], fmt="D", label=label, **how)
     ax.set_title(title)
 
 
@@ -111,25 +148,27 @@ def band(
     label: str = "",
     *,
     k: int | None = None,
-    seeds: bool = False,
+    seeds: bool | None = None,
     **line: Any,
 ) -> None:
-    """Mean over the rows (seeds) with its 95 % t interval; `seeds=True` also draws each row thinly.
+    """Mean over the rows (seeds), and each row thinly or, of more than five, the 95 % t interval.
 
-    `k` chooses the look; by default it is the next that this panel has not used.
+    `seeds` says which in spite of their number. A method's look follows from its name; `k` chooses
+    another; else it is the next that this panel has not used.
     """
     count = getattr(ax, "_bands", 0)
     ax._bands = count + 1  # type: ignore[attr-defined]
-    how = look(count if k is None else k) | line
+    known = label if label in METHODS and k is None else None
+    how = look(known or (count if k is None else k)) | line
     at = np.asarray(frame.columns, dtype=float)
-    mean, low, high = np.array([interval(frame[column]) for column in frame]).T
-    known = np.isfinite(low)
-    if seeds:
-        ax.plot(at, frame.T.to_numpy(), color=how["color"], lw=0.5, alpha=0.45)
-    if known.any():  # one seed has no interval
-        ax.fill_between(at, low, high, where=known, color=how["color"], alpha=0.18, lw=0)
-    how["markevery"] = (count % 5 * 0.025 + 0.02, 0.12) if len(at) > 12 else None
-    ax.plot(at, mean, label=label, **how)
+    if len(frame) > 1 and (len(frame) <= FEW if seeds is None else seeds):
+        ax.plot(at, frame.T.to_numpy(), color=how["color"], lw=0.6, alpha=0.4)
+    elif len(frame) > 1:
+        _, low, high = np.array([interval(frame[column]) for column in frame]).T
+        ax.fill_between(at, low, high, color=how["color"], alpha=0.18, lw=0)
+    step = max(1, len(at) // 8)
+    how["markevery"] = (count % 5 * step // 5, step)
+    ax.plot(at, frame.mean(), label=label, **how)
 
 
 def curves(
@@ -143,13 +182,15 @@ def curves(
     looks: dict[str, dict[str, Any]] | None = None,
     cols: int | None = None,
     goal: float | None = None,
+    said: str = "the paper",
     **options: Any,
 ) -> Figure:
     """A panel per title, in it a band per label; a dotted line marks a `goal`.
 
-    Diamonds are the paper's `printed` numbers of (title, label), at the end of the band or `at`.
+    Diamonds are the paper's `printed` numbers of (title, label), at the end of the band or `at`:
+    filled for a solid line, open for a broken one. `said` is what the legend calls them.
     """
-    looks, printed = looks or {}, printed or {}
+    looks, printed, marked = looks or {}, printed or {}, set[bool]()
     fig, axes = panels(rows, -(-len(drawn) // rows), squeeze=False, **options)
     for ax, (title, frames) in zip(axes.flat, drawn.items(), strict=True):
         for label, frame in frames.items():
@@ -159,14 +200,17 @@ def curves(
                 color, dashes = ax.lines[-1].get_color(), ax.lines[-1].get_linestyle()
                 diamond = {"color": color, "mfc": color if dashes == "-" else "white"}
                 ax.plot(end, printed[title, label], "D", ms=5.5, zorder=4, **diamond)
+                marked.add(diamond["mfc"] != "white")
         round_axis(ax, metric if ax in axes[:, 0] else "", x=x if ax in axes[-1] else "")
         ax.set_title(title)
         if goal is not None:
             ax.axhline(goal, color="black", lw=0.7, ls=":")
         if metric == "accuracy":
             ax.set_ylim(0, 1)
-    if printed:
-        axes.flat[-1].plot([], [], "D", color="black", mfc="white", ms=5.5, label="paper")
+    for filled in sorted(marked):
+        face, line = ("black", "solid") if filled else ("white", "broken")
+        label = f"{said} ({line} lines)" if len(marked) > 1 else said
+        axes.flat[-1].plot([], [], "D", color="black", mfc=face, ms=5.5, label=label)
     legend(fig, cols=cols)
     return fig
 

@@ -192,12 +192,15 @@ def judge(
         tests: list[dict[str, Any]] = []
         first: dict[bytes, str] = {}  # by its values, the label of a test
         for test in claim["test"]:
-            result = judge_test(test, measures, sum(not t.get("beside") for t in claim["test"]))
+            counted = sum(not t.get("beside") for t in claim["test"])
             names = test.get("control", claim.get("control", []))
+            with np.errstate(invalid="ignore"):  # a ratio to 0 is infinite, and tells nothing
+                result = judge_test(test, measures, counted)
+                x = values(test, measures)
+                varies = np.ptp(x) > 1e-12
             result["regime"] = regime([paper.controls[name] for name in names], test, measures)
             result["size"] = result["size"] if result["regime"] == "paper" else None
-            x = values(test, measures)
-            same = first.setdefault(x.tobytes(), result["label"]) if np.ptp(x) > 1e-12 else None
+            same = first.setdefault(x.tobytes(), result["label"]) if varies else None
             result["same_as"] = None if same == result["label"] else same
             tests.append(result)
         parts = [t for t in tests if not t["beside"] and not t["same_as"]]

@@ -13,7 +13,7 @@ from fedclust.report.readings import by_round
 
 
 def record(seeds=3, rounds=6, clients=4, late=2):
-    """Accuracy is round / 10 + seed / 100; the last client is late; server rows are not drawn."""
+    """Accuracy is round / 10 + seed / 100; the last client comes late; server rows are ignored."""
     rows = [
         ("A", s, r, c, "accuracy", r / 10 + s / 100)
         for s, r, c in itertools.product(range(seeds), range(rounds), range(clients))
@@ -55,9 +55,8 @@ def test_by_round_is_the_mean_over_clients_per_seed():
 
 def test_band_draws_mean_and_t_interval():
     fig, ax = plots.panels()
-    plots.band(
-        ax, pd.DataFrame([[0.0, 1.0], [2.0, 1.0]], index=[0, 1], columns=[5, 10]), "two seeds"
-    )
+    two = pd.DataFrame([[0.0, 1.0], [2.0, 1.0]], index=[0, 1], columns=[5, 10])
+    plots.band(ax, two, "two seeds", seeds=False)
     line = ax.lines[-1]
     np.testing.assert_allclose(line.get_xydata(), [[5, 1], [10, 1]])
     ys = ax.collections[0].get_paths()[0].vertices[:, 1]
@@ -70,6 +69,20 @@ def test_band_draws_mean_and_t_interval():
         and ax.lines[-1].get_linestyle() != line.get_linestyle()
     )
     del fig
+
+
+def test_few_seeds_are_drawn_one_by_one_and_a_method_has_one_look():
+    _, ax = plots.panels()
+    plots.band(ax, pd.DataFrame(np.eye(5)), "DCFL")
+    assert len(ax.lines) == 6 and not ax.collections  # five seeds and their mean
+    plots.band(ax, pd.DataFrame(np.eye(6)), "FedAvg")
+    assert len(ax.lines) == 7 and len(ax.collections) == 1
+    for name, line in (("DCFL", ax.lines[5]), ("FedAvg", ax.lines[6])):
+        assert line.get_color() == plots.look(name)["color"]
+        assert line.get_marker() == plots.look(name)["marker"]
+    looks = {tuple(map(str, plots.look(name).values())) for name in plots.METHODS}
+    assert len(looks) == len(plots.METHODS)
+    assert len({look[1:] for look in looks}) == len(looks)  # in grey as well
 
 
 def test_client_curves_show_clients_of_one_seed_and_newcomers_from_their_first_round():

@@ -1,6 +1,7 @@
 """The rule that judges claims: every row by hand, another library, a simulation."""
 
 import math
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
@@ -270,3 +271,12 @@ def test_what_is_beside_is_not_counted():
     tests = [{"expr": "holds", "paper": 0.1}, {"expr": "absent", "paper": 0.1, "beside": True}]
     (found,) = judge(claims(tests), FRAME)
     assert found["verdict"] == "reproduced" and found["tests"][1]["part"] == "absent"
+
+
+def test_a_ratio_to_nothing_is_judged_without_a_warning():
+    test = {"label": "a by b", "expr": "a / b", "kind": "ratio", "paper": 2.0}
+    claim = claims([test], short="", figure=[], uncontrolled="a toy")
+    measures = pd.DataFrame({"a": [0.7, 0.8, 0.9], "b": [0.0, 0.1, 0.2]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert judge(claim, measures)[0]["verdict"] == "open"

@@ -16,11 +16,19 @@ from fedclust.report import plots
 Points = Sequence[Sequence[float]]
 
 
-def client_panels(record: pd.DataFrame, titles: dict[str, str]) -> Figure:
-    """`plots.client_curves` side by side: one panel for each algorithm that `titles` names."""
+def client_panels(
+    record: pd.DataFrame, titles: dict[str, str], table: dict[tuple[str, str], float]
+) -> Figure:
+    """`plots.client_curves` side by side: one panel for each algorithm that `titles` names.
+
+    `table` has what the paper prints of them.
+    """
     fig, axes = plots.panels(1, len(titles), height=2.3, sharey=True)
     for ax, (name, title) in zip(axes, titles.items(), strict=True):
-        plots.client_curves(ax, record[record["algorithm"] == name], title=title)
+        mean, deviation = table.get((name, "final mean")), table.get((name, "final std"))
+        printed = None if mean is None or deviation is None else (mean, deviation)
+        part = record[record["algorithm"] == name]
+        plots.client_curves(ax, part, title=title, printed=printed)
         ax.label_outer()
     plots.legend(fig)
     return fig
@@ -36,7 +44,7 @@ def update_pair(ax: Axes, title: str, starts: Points, ends: Points, names: Seque
     arrows(ax, a.numpy(), b.numpy(), names)
     angles = rf"$\alpha$ = {alpha:.0f}°, $\beta$ = {beta:.0f}°"
     values = rf"$\omega$ = {omega:.2f}, gap = {gap.norm():.2f}, d = {distance:.2f}"
-    ax.set_title(f"{title}\n{angles}\n{values}", fontsize=7.5)
+    ax.set_title(f"{title}\n{angles}\n{values}", fontsize=7)
 
 
 def arrows(ax: Axes, starts: np.ndarray, ends: np.ndarray, names: Sequence[str]) -> None:

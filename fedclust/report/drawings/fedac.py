@@ -67,8 +67,6 @@ def curves(records: Mapping[str, pd.DataFrame], metric: str, title: str) -> Figu
     frames = {name: by_round(record, metric) for name, record in records.items()}
     seeds = next(iter(frames.values())).index
     single = {name: frame.iloc[:1] for name, frame in frames.items()}
-    ours = {"FedAvg": 0, "FedAC": 1, "FedACP": 2}
-    looks: Any = {name: {"k": ours.get(name, 3 + i)} for i, name in enumerate(frames)}
     counts = {
         name: by_round(record, "splits").reindex(seeds[:1]).dropna(axis=1).sum()
         for name, record in records.items()
@@ -79,14 +77,12 @@ def curves(records: Mapping[str, pd.DataFrame], metric: str, title: str) -> Figu
         f"{title}, seed {seeds[0]}{mark}": single,
         f"{title}, {len(seeds)} seed{plural}": frames,
     }
-    fig = plots.curves(panels, metric, looks=looks, sharey=True, height=2.3)
-    if metric == "loss":  # single rounds go off the scale, and their intervals even more
-        top = max(float(frame.mean().quantile(0.98)) for frame in frames.values())
-        fig.axes[0].set_ylim(0, 1.1 * top)
+    fig = plots.curves(panels, metric, sharey=True, height=2.3)
+    if metric == "loss":  # leaps of single rounds are what the figure is about
+        plots.log_axis(fig.axes[0])
     for name, count in counts.items():
         at = count.index[count > 0]
-        color = plots.PALETTE[looks[name]["k"]]
-        how: Any = {"color": color, "mec": "black", "zorder": 5, "ms": 7}
+        how: Any = {"color": plots.look(name)["color"], "mec": "black", "zorder": 5, "ms": 7}
         fig.axes[0].plot(at, single[name].iloc[0].reindex(at), "v", **how)
     return fig
 
@@ -151,8 +147,10 @@ def both(seen: Mapping[str, Conditions], alpha: float, beta: float) -> Figure:
     }
     fig = plots.curves(drawn, "", height=2.6, looks={name: {"lw": 1.1} for name in seen})
     for ax, level, scale in zip(fig.axes, (alpha, beta), ("log", "linear"), strict=True):
-        ax.axhline(level, color="black", lw=2.5, zorder=1)
+        ax.axhline(level, color=plots.PALETTE[4], lw=3.5, zorder=1, label="holds below")
         ax.set_yscale(scale)
+    fig.legends[0].remove()
+    plots.legend(fig)
     return fig
 
 

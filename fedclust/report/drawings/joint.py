@@ -65,32 +65,43 @@ def race(
     named: str,
     printed: str = "",
 ) -> Figure:
-    """Algorithms' means over seeds; the baseline and the `named` one are bold and have intervals.
+    """Algorithms' means over seeds; the baseline and the `named` one are bold, with their seeds.
 
     With a goal, the title has the share of the baseline's rounds that is saved, and the paper's:
     by the named algorithm, or by the best one where the paper says "up to".
     """
     bold = (baseline, named)
-    looks = {name: {"k": k, "lw": 1.8 if name in bold else 1.0} for k, name in enumerate(names)}
-    frames = {
-        str(name): by_round(rows, metric)
-        for name, rows in record.groupby("algorithm", observed=True)
-    }
-    for name in frames.keys() - {*bold}:
-        frames[name] = frames[name].mean().to_frame().T
+    looks: dict[str, Any] = {}
+    frames = {}
+    for k, name in enumerate(names):
+        rows = record[record.algorithm == name]
+        if len(rows):
+            frames[greek(name)] = by_round(rows, metric)
+            looks[greek(name)] = {"k": k, "lw": 1.8, "seeds": record.seed.nunique() <= plots.FEW}
+        if len(rows) and name not in bold:
+            frames[greek(name)] = frames[greek(name)].mean().to_frame().T
+            looks[greek(name)] |= {"lw": 1.0}
     title = f"{record.seed.nunique()} seeds"
     if goal is not None:
         gain = rounds_saved(record, metric, goal, baseline).mean()
         label = str(gain.fillna(-np.inf).idxmax()) if "up to" in printed else named
-        ours = f"{100 * gain[label]:.0f} % ({label})" if gain.notna()[label] else "unknown"
-        title += f", iterations saved to {goal:g}: ours {ours}"
-        title += f", paper {printed}" if printed else ""
+        if gain.notna()[label]:
+            title += (
+                f"; {greek(label)} saves {100 * gain[label]:.0f} % of the iterations to {goal:g}"
+            )
+        else:
+            title += f"; too few runs reach {goal:g}"
+        title += f", the paper {printed}" if printed else ""
     y = metric.replace("train_", "training ")
     fig = plots.curves(
         {title: frames}, y, x="iteration", looks=looks, goal=goal, width=4.8, height=2.6
     )
     fig.axes[0].set_title(title, fontsize=8)
     return fig
+
+
+def greek(name: str) -> str:
+    return name.replace("lambda ", "λ = ")
 
 
 def layers(paper: Paper, name: str, nets: dict[tuple[str, str], Model]) -> pd.DataFrame:
