@@ -216,6 +216,27 @@ def test_resumed_equals_uninterrupted_bit_for_bit(tmp_path, method, stop):
     assert [p.name for p in path.parent.iterdir()] == ["run.pt"]
 
 
+@pytest.mark.parametrize("stop", [1, 3])
+def test_a_run_may_end_with_its_goal(tmp_path, stop):
+    settings = {"fed": toy_federation(4), "model": MODEL, "rounds": 8, "seed": 1}
+    whole = run(FedAvg(fused(0.3)), **settings)
+    curve = whole[whole.metric == "accuracy"].groupby("round").value.mean()
+    goal, first = curve.max(), int(curve.idxmax())
+    for after, last in ((1, first), (first + 3, first + 2), (8, 7)):
+        ended = run(FedAvg(fused(0.3)), **settings, until={"after": after, "accuracy": goal})
+        begin = whole[whole["round"] <= last].reset_index(drop=True)
+        pd.testing.assert_frame_equal(ended, begin, check_exact=True)
+    never = run(FedAvg(fused(0.3)), **settings, until={"after": 1, "accuracy": 1.1})
+    pd.testing.assert_frame_equal(never, whole, check_exact=True)
+    settings["until"] = {"after": 5, "accuracy": goal}
+    ended = run(FedAvg(fused(0.3)), **settings)
+    FUSE.update(blow=stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(FedAvg(fused(0.3)), **settings, checkpoint=tmp_path / "run.pt")
+    FUSE.update(blow=None)
+    same(ended, run(FedAvg(fused(0.3)), **settings, checkpoint=tmp_path / "run.pt"))
+
+
 def test_a_run_is_saved_while_it_goes(tmp_path, monkeypatch):
     monkeypatch.setattr("fedclust.record.CHECKPOINT_SECONDS", 0.0)
     path, seen = tmp_path / "run.pt", []

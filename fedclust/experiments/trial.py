@@ -68,6 +68,8 @@ class Trial:
         private = dictionary("privacy", train.get("privacy") or {"kind": ""})
         if not isinstance(private.get("kind"), str):
             raise ValueError(f"privacy={short(private)}: must be like {{'kind': ..., ...}}")
+        if until := dictionary("until", self.settings.get("until") or {}):
+            whole("until.after", until.get("after"), 1)
         events = dictionary("events", self.settings.get("events") or {})
         only("events", events, {*PAIRS, *PAIRS.values()})
         for name, value in events.items():
