@@ -85,7 +85,7 @@ endif
 OPTIONS = --tier $(TIER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS)) \
 	$(if $(BACKEND),--backend $(BACKEND)) $(ARGS)
 
-.PHONY: replicate-all $(PAPERS) smoke settle report site figures verify verify-plain notebooks power new-paper
+.PHONY: replicate-all $(PAPERS) smoke settle report site figures verify verify-plain notebooks readings power new-paper
 
 replicate-all: $(COMPILED) ## every paper (TIER=smoke|quick|paper SEEDS=5 JOBS=2 BACKEND=ray)
 	@[ $(TIER) = smoke ] || $(BIN)/fedclust data || \
@@ -119,6 +119,9 @@ verify: $(COMPILED) ## train some of the shipped trials again and compare
 
 verify-plain: $(READY) ## replicate all papers without compiled code: does any verdict differ?
 	$(BIN)/fedclust verify --plain --tier $(TIER)
+
+readings: $(COMPILED) ## open values read otherwise: in how many readings a claim holds (KEYS=dcfl DRAWS=64)
+	$(BIN)/fedclust readings $(KEYS) $(if $(DRAWS),--draws $(DRAWS)) $(if $(JOBS),--jobs $(JOBS))
 
 power: $(READY) ## what the rule for verdicts sees and errs: figures/verdicts/power.svg
 	$(BIN)/fedclust plan

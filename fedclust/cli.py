@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from fedclust.paths import TIERS, root
@@ -87,6 +88,10 @@ def parser() -> argparse.ArgumentParser:
     add("key", metavar="KEY", nargs="?", help="a paper; without one, draw what the rule can see")
     add("--tier", choices=TIERS, default="paper")
     add("--cap", type=int, default=20, metavar="N", help="the most seeds that the tier can pay")
+    add = command(readings)
+    add("keys", nargs="*", metavar="KEY", help="all papers by default")
+    add("--draws", type=int, default=64, metavar="N", help="how many; more keep those before")
+    add("--jobs", type=int, default=2, metavar="N", help="worker processes")
     for run in (notebooks, compile_, doctor):
         command(run)
     return top
@@ -257,6 +262,23 @@ def plan(args: argparse.Namespace) -> int:
     for number in (5, 11, args.cap):
         print(f"{number} seeds surely decide {(asked <= number).sum()} of {len(found)} claims")
     print(f"seeds: {min(most, args.cap):.0f} (claims need up to {most:.0f}, the cap is {args.cap})")
+    return 0
+
+
+def readings(args: argparse.Namespace) -> int:
+    """what becomes of the claims if open values are read otherwise; draws that are there stay"""
+    from fedclust.report import multiverse, papers
+
+    if args.draws < 1:
+        raise ValueError(f"--draws {args.draws}: must be at least 1")
+    read = [papers.load(key) for key in args.keys or papers.keys()]  # errors before any is run
+    for paper in read:
+        if not paper.multiverse:
+            raise ValueError(f"papers/{paper.key}.toml has no [multiverse]: name plans and claims")
+    for paper in read:
+        for path in multiverse.publish(paper, args.draws, args.jobs, partial(print, flush=True)):
+            print(os.path.relpath(path))
+        print(multiverse.sentence(paper.key))
     return 0
 
 
