@@ -14,6 +14,7 @@ import pytest
 from fedclust import cli
 from fedclust.paths import root
 from fedclust.report import notebooks, papers, site
+from fedclust.report.expressions import parse
 from fedclust.report.verdicts import VERDICTS
 from tests.report.test_site import left_over
 
@@ -92,6 +93,35 @@ def test_a_notebook_is_short_and_its_parameters_are_literals(key):
     settings = papers.load(key).settings
     changeable = {name for name, setting in settings.items() if setting.get("parameter")}
     assert given["tier"] == "quick" and given.keys() <= changeable | {"seeds"} | papers.RUN.keys()
+
+
+READABLE = ["fedac"]
+LONGEST = 25  # lines of a cell
+
+
+@pytest.mark.parametrize("key", READABLE)
+def test_a_notebook_can_be_read_line_by_line(key):
+    for cell in code(key):
+        lines = [line for line in cell.source.splitlines() if line.strip()]
+        assert sum(not line.strip().startswith("#") for line in lines) <= LONGEST, lines[0]
+        for node in ast.walk(ast.parse(cell.source)):
+            chained = isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)
+            assert not chained or not isinstance(node.left, ast.Dict), ast.unparse(node)
+            comprehension = isinstance(node, (ast.ListComp, ast.DictComp, ast.GeneratorExp))
+            assert not comprehension or len(node.generators) <= 2, ast.unparse(node)
+
+
+@pytest.mark.parametrize("key", READABLE)
+def test_every_name_in_a_claim_is_in_the_notebook_in_a_line_of_its_own(key):
+    paper, source = papers.load(key), "\n".join(cell.source for cell in code(key))
+    entries = [test for claim in paper.claims.values() for test in claim["test"]]
+    asked = [entry["expr"] for entry in [*entries, *paper.controls.values()]]
+    names = {name for expr in asked for name in parse(expr)} - ELSEWHERE
+    lines = [line.partition(" = ")[0] for line in source.splitlines() if " = " in line]
+    assert not {name for name in names if lines.count(f'measures["{name}"]') != 1}
+
+
+ELSEWHERE = {"cafa_gain_extreme"}  # of a claim that is not tested
 
 
 def check_output(project, key, tier="smoke"):

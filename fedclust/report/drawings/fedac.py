@@ -173,6 +173,25 @@ def waits(
         ax.set_title(f"rounds to the first split,\n{name}")
 
 
+def sensitivity(
+    seen: Mapping[str, Conditions],
+    alphas: Sequence[float],
+    betas: Sequence[float],
+    unit: float,
+    ari: Sequence[Sequence[float]],
+    title: str,
+) -> Figure:
+    """`waits` for two sets of runs, and the ARI of real ones; the paper's choice is framed."""
+    fig, axes = plots.panels(1, 3, height=2.3)
+    waits(axes[:2], seen, alphas, betas, unit)
+    alphas_run, betas_run = ("5", "50", "any"), (-0.5, 0.0, 0.5)
+    plots.heat(axes[2], ari, betas_run, alphas_run, xlabel="$\\alpha$", form="{:.2f}", vmax=1)
+    axes[2].set_title(title)
+    for ax, cell in zip(axes, ((2, 3), (2, 3), (0, 1)), strict=True):
+        ax.add_patch(plots.frame(*cell))
+    return fig
+
+
 def plane(at: Sequence[int] = (0, 1, 25), size: int = 12) -> Figure:
     """FedAC, fig. 1: clients with optima around two points, and their split in the rounds `at`.
 
