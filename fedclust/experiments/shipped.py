@@ -6,7 +6,7 @@ has its own checksum, and the hash of the Parquet file.
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -54,11 +54,13 @@ def table(path: str, sha256: str) -> pa.Table:
     return pq.read_table(path)
 
 
-def ship(folder: Path, found: Iterable[tuple[str, Facts]]) -> None:
-    """Put records into the folder, in place of those that are there."""
+def ship(folder: Path, found: Iterable[tuple[str, Facts]], unread: Collection[str] = ()) -> None:
+    """Put records into the folder, in place of those that are there; without metrics nobody
+    reads."""
     parts, trials, depends, start = [], {}, [], 0
     for identity, about in sorted(found, key=lambda pair: pair[0]):
         record = read(about)
+        record = record[~record["metric"].isin(unread)].reset_index(drop=True)
         record.attrs = {}
         texts = [name for name in record if not pd.api.types.is_numeric_dtype(record[name])]
         record = record.astype(dict.fromkeys(texts, str))

@@ -36,7 +36,10 @@ KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, also allowed
         {"key", "paper", "setting", "figure", "claim"},
         {"data", "reading", "table", "finding", "multiverse", *CLAIMS[:-1]},
     ),
-    "paper": ({"title", "authors", "venue", "year", "claim"}, {"doi", "url", "code", "hours"}),
+    "paper": (
+        {"title", "authors", "venue", "year", "claim"},
+        {"doi", "url", "code", "hours", "unread"},
+    ),
     "data": ({"names"}, {"stand_in", "note"}),
     "multiverse": ({"plans", "headline"}, {"without", "sizes", "note"}),
     "setting": (
@@ -55,7 +58,7 @@ TYPES: dict[str, Any] = {  # of keys, in whatever section
     **dict.fromkeys(("title", "venue", "text", "caption", "where", "note"), str),
     **dict.fromkeys(("label", "short", "expr", "possible", "reason", "before", "date"), str),
     **dict.fromkeys(("uncontrolled", "kind"), str),
-    **dict.fromkeys(("authors", "names", "allowed", "columns", "rows"), list),
+    **dict.fromkeys(("authors", "names", "allowed", "columns", "rows", "unread"), list),
     **dict.fromkeys(("figure", "control", "changed", "range", "readings"), list),
     **dict.fromkeys(("plans", "headline", "without"), list),
     **dict.fromkeys(("parameter", "optional", "extra", "ours", "beside", "exact"), bool),

@@ -345,7 +345,7 @@ class Report:
         for name, content in self.files.items():
             write(self.folder / name, methodcaller("write_bytes", content))
         if os.environ.get("FEDCLUST_SHIPPED") in ("write", "settle"):
-            shelf.ship(self.folder, self.runs.items())
+            shelf.ship(self.folder, self.runs.items(), self.paper.about.get("unread", ()))
         if told := os.environ.get("FEDCLUST_LABEL"):
             Path(told).write_text(self.label, encoding="utf-8")
 

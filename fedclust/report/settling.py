@@ -109,15 +109,16 @@ def train(key: str, tier: str, left: list[Trial], jobs: int) -> None:
         try:
             sweeps.run(some, jobs, "loky")
         finally:
-            keep(some, figures() / tier / key)
+            keep(some, figures() / tier / key, papers.load(key))
 
 
-def keep(some: list[Trial], folder: Path) -> None:
+def keep(some: list[Trial], folder: Path, paper: papers.Paper) -> None:
     """Ship those of the trials that are finished, with all that is there."""
     cache = root() / ".fedclust" / "cache"
     done, _ = sweeps.look_up({trial.identity: trial for trial in some}, cache, None, here=True)
     if done:
-        shipped.ship(folder, (shipped.facts(folder) | done).items())
+        known = shipped.facts(folder) | done
+        shipped.ship(folder, known.items(), paper.about.get("unread", ()))
 
 
 def page(key: str, tier: str, jobs: int) -> None:

@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from fedclust.experiments import Trial, shipped, sweep
+from fedclust.experiments import Trial, shipped, sweep, verify
 
 SMALL = {
     "data": {"name": "glyphs", "n": 80, "n_test": 40},
@@ -55,6 +55,16 @@ def test_shipping_adds_to_what_is_there(made):
     assert shipped.facts(folder).keys() == first.keys()
     shipped.ship(folder, (shipped.facts(folder) | runs).items())
     assert shipped.facts(folder).keys() == runs.keys()
+
+
+def test_what_nobody_reads_is_not_shipped(made):
+    _, runs, folder = made
+    shipped.ship(folder, runs.items(), unread=["loss"])
+    for identity, about in shipped.facts(folder).items():
+        own, kept = pd.read_parquet(runs[identity]["path"]), shipped.read(about)
+        assert {*own.metric} - {*kept.metric} == {"loss"} and "loss" in {*own.metric}
+        assert kept.value.tolist() == own[own.metric != "loss"].value.tolist()
+        assert verify.distance(kept, own) == 0.0
 
 
 @pytest.mark.parametrize("victim", shipped.NAMES)
