@@ -40,64 +40,25 @@ if TYPE_CHECKING:
     from fedclust.training import LocalSGD
 
 __all__ = [
-    "DPSGD",
-    "Dataset",
-    "Drift",
-    "Federation",
-    "Join",
-    "LocalSGD",
-    "Model",
-    "Trial",
-    "UpdateNoise",
-    "algorithms",
-    "datasets",
-    "experiments",
-    "geometry",
-    "metrics",
-    "models",
-    "papers",
-    "partition",
-    "plots",
-    "privacy",
-    "readings",
-    "report",
-    "rng",
-    "run",
-    "scenario",
-    "sweep",
-]
-
+    "DPSGD", "Dataset", "Drift", "Federation", "Join", "LocalSGD", "Model", "Trial", "UpdateNoise",
+    "algorithms", "datasets", "experiments", "geometry", "metrics", "models", "papers", "partition",
+    "plots", "privacy", "readings", "report", "rng", "run", "scenario", "sweep",
+]  # fmt: skip
 _HOMES = {
-    "DPSGD": "privacy",
-    "Dataset": "datasets",
-    "Drift": "scenario",
-    "Federation": "federation",
-    "Join": "scenario",
-    "LocalSGD": "training",
-    "Model": "models",
-    "Trial": "experiments",
-    "UpdateNoise": "privacy",
-    "run": "simulation",
-    "sweep": "experiments",
-}
+    "DPSGD": "privacy", "Dataset": "datasets", "Drift": "scenario", "Federation": "federation",
+    "Join": "scenario", "LocalSGD": "training", "Model": "models", "Trial": "experiments",
+    "UpdateNoise": "privacy", "run": "simulation", "sweep": "experiments",
+}  # fmt: skip
 _MOVED = {  # modules of version 0.1 and where they are now
-    "glyphs": "datasets.glyphs",
-    "sources": "datasets.download",
-    "studies": "experiments.build",
-    "papers": "report.papers",
-    "plots": "report.plots",
-    "readings": "report.readings",
-    "splits": "report.drawings.fedac",
-    "notebooks": "report.notebooks",
-    "scoreboard": "report.scoreboard",
-    "site": "report.site",
-}
+    "glyphs": "datasets.glyphs", "sources": "datasets.download", "studies": "experiments.build",
+    "papers": "report.papers", "plots": "report.plots", "readings": "report.readings",
+    "splits": "report.drawings.fedac", "notebooks": "report.notebooks",
+    "scoreboard": "report.scoreboard", "site": "report.site",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """Everything is imported when it is first asked for: the command line need not wait for torch
-    to print its help.
-    """
+    """Everything is imported when it is first asked for: help need not wait for torch."""
     if name in _MOVED:
         return import_module(f"fedclust.{_MOVED[name]}")
     if name not in __all__:

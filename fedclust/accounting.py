@@ -34,10 +34,8 @@ def spent(trainings: Sequence[tuple[Any, Tensor]], fed: Federation) -> dict[str,
 def composed(history: tuple[Mechanism, ...], delta: float) -> float:
     """The epsilon of several sampled Gaussian mechanisms on the same data."""
     history = tuple(mechanism for mechanism in history if mechanism[2])
-    if not history:
-        return 0.0
-    if min(multiplier for multiplier, _, _ in history) < 1e-9:
-        return math.inf
+    if not history or min(history)[0] < 1e-9:
+        return math.inf if history else 0.0
     from opacus.accountants import RDPAccountant
 
     accountant = RDPAccountant()

@@ -1,14 +1,15 @@
 """From lists of sample positions to a federation: what all partitioners share."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedclust.checks import number, require, whole
+from fedclust.checks import Count, Open, checked, require, whole
 from fedclust.datasets import Dataset
 from fedclust.federation import Federation
 from fedclust.rng import numpy_stream
@@ -18,20 +19,35 @@ Weights = NDArray[np.float64]
 Half = tuple[Tensor, Tensor, Index]  # images, their labels, which of them
 
 
-def by_table(
-    data: Dataset, table: Weights, clients: int, name: str, seed: int, **options: Any
-) -> Federation:
-    """Equally many clients for each row of the table (K, classes), called `name`."""
-    labels, k = half_labels(data, seed, **options), len(table)
-    most = len(labels[0])
+@checked
+def data_halves(data: Dataset, seed: int, holdout: Open | None) -> tuple[Half, Half]:
+    """What is for training and what is for testing."""
+    if holdout is None and len(data.y_test):
+        tests = data.x_test, data.y_test, np.arange(len(data.y_test))
+        return (data.x, data.y, np.arange(len(data.y))), tests
+    order = numpy_stream(seed, "holdout").permutation(len(data.y))
+    cut = round((0.2 if holdout is None else holdout) * len(order))
+    return (data.x, data.y, order[cut:]), (data.x, data.y, order[:cut])
+
+
+def half_labels(data: Dataset, seed: int, holdout: float | None = None, **_: Any) -> list[Index]:
+    """The labels of the training and of the test half."""
+    return [y.numpy()[which] for _, y, which in data_halves(data, seed, holdout)]
+
+
+def class_shares(y: Index, lists: Iterable[Index], classes: int) -> Weights:
+    """How often each list has each class, (lists, classes)."""
+    return np.array([np.bincount(y[mine], minlength=classes) for mine in lists], float)
+
+
+def groups_of(clients: int, k: int, samples: int, name: str = "clients") -> Index:
+    """The group of each client, equally many in each of k; `name` is the clients' in errors."""
     whole("[0, inf)", **{name: clients})
     require(
-        k <= clients <= most,
-        f"{name}={clients}: must be between {k} (one per group) and {most} (one per sample)",
+        k <= clients <= samples,
+        f"{name}={clients}: must be between {k} (one per group) and {samples} (one per sample)",
     )
-    group, rng = np.arange(clients) * k // clients, numpy_stream(seed, "by_table")
-    train, test = (distribute(y, table, group, rng) for y in labels)
-    return assemble(data, train, test, group, seed, **options)
+    return np.arange(clients) * k // clients
 
 
 def distribute(y: Index, table: Weights, group: Index, rng: np.random.Generator) -> list[Index]:
@@ -50,6 +66,17 @@ def distribute(y: Index, table: Weights, group: Index, rng: np.random.Generator)
     return clients
 
 
+def by_table(
+    data: Dataset, table: Weights, clients: int, name: str, seed: int, **options: Any
+) -> Federation:
+    """Equally many clients for each row of the table (K, classes), called `name`."""
+    labels, rng = half_labels(data, seed, **options), numpy_stream(seed, "by_table")
+    group = groups_of(clients, len(table), len(labels[0]), name)
+    train, test = (distribute(y, table, group, rng) for y in labels)
+    return assemble(data, train, test, group, seed, **options)
+
+
+@checked
 def assemble(
     data: Dataset,
     train: Sequence[Index],
@@ -57,14 +84,11 @@ def assemble(
     group: Index,
     seed: int,
     *,
-    validation: float = 0.0,
-    limit: int | None = None,
+    validation: Annotated[float, "[0, 1)"] = 0.0,
+    limit: Count | None = None,
     holdout: float | None = None,
 ) -> Federation:
     """The federation of these lists: normalised images, their labels, and which are real."""
-    number("[0, 1)", validation=validation)
-    if limit is not None:
-        whole("[1, inf)", limit=limit)
     mean, std = (torch.tensor(v).view(-1, 1, 1) for v in (data.mean, data.std))
     rng = numpy_stream(seed, "gather")
     train = [rng.permutation(mine) for mine in train]
@@ -90,23 +114,10 @@ def assemble(
     return Federation(**parts, group=groups, ids=ids, classes=len(data.classes))
 
 
-def data_halves(data: Dataset, seed: int, holdout: float | None) -> tuple[Half, Half]:
-    """What is for training and what is for testing."""
-    if holdout is None and len(data.y_test):
-        tests = data.x_test, data.y_test, np.arange(len(data.y_test))
-        return (data.x, data.y, np.arange(len(data.y))), tests
-    share = 0.2 if holdout is None else holdout
-    number("(0, 1)", holdout=share)
-    order = numpy_stream(seed, "holdout").permutation(len(data.y))
-    cut = round(share * len(order))
-    return (data.x, data.y, order[cut:]), (data.x, data.y, order[:cut])
-
-
-def half_labels(data: Dataset, seed: int, holdout: float | None = None, **_: Any) -> list[Index]:
-    """The labels of the training and of the test half."""
-    return [y.numpy()[which] for _, y, which in data_halves(data, seed, holdout)]
-
-
-def class_shares(y: Index, lists: Iterable[Index], classes: int) -> Weights:
-    """How often each list has each class, (lists, classes)."""
-    return np.array([np.bincount(y[mine], minlength=classes) for mine in lists], float)
+def relabelled(fed: Federation, new: Tensor, classes: int) -> Federation:
+    """Client i's label y becomes new[i, y], for `new` (N, old classes)."""
+    labels: dict[str, Any] = {}
+    for end in fed.ends:
+        y, mask = getattr(fed, "y" + end), getattr(fed, "mask" + end)
+        labels["y" + end] = torch.where(mask, new.gather(1, y), 0)
+    return replace(fed, classes=classes, **labels)

@@ -318,7 +318,7 @@ def doctor(args: argparse.Namespace) -> int:
     from importlib.util import find_spec
 
     from fedclust import datasets
-    from fedclust.models import torchvision_vgg
+    from fedclust.experiments.parts.cafa import torchvision_vgg
 
     wrong = []
     print(f"python         {platform.python_version()}  {sys.executable}")

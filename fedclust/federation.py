@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-PER_CLIENT = ("x", "y", "mask")  # each comes in three halves: "", "_val", "_test"
+from fedclust.checks import one_of, require
+
+ENDS = {"train": "", "val": "_val", "test": "_test"}  # of the names of a half's tensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +58,24 @@ class Federation:
         """Shape of one sample."""
         return tuple(self.x.shape[2:])
 
+    @property
+    def ends(self) -> list[str]:
+        """Ends of the names of the halves that are there."""
+        return [end for end in ENDS.values() if getattr(self, "x" + end) is not None]
+
     def half(self, name: str) -> tuple[Tensor, Tensor, Tensor]:
         """(x, y, mask) of the "train", "val" or "test" half."""
-        if name not in ("train", "val", "test"):
-            raise ValueError(f"half={name!r}: must be 'train', 'val' or 'test'")
-        end = "" if name == "train" else f"_{name}"
-        x, y, mask = (getattr(self, part + end) for part in PER_CLIENT)
+        one_of(ENDS, half=name)
+        x, y, mask = (getattr(self, part + ENDS[name]) for part in ("x", "y", "mask"))
         if x is None:
             raise ValueError("there is no validation half: ask the partitioner (validation=0.2)")
         return x, y, mask
+
+    def class_counts(self, half: str = "train") -> Tensor:
+        """Samples per client and class, (N, classes)."""
+        _, y, mask = self.half(half)
+        counts = torch.zeros(len(self), self.classes, dtype=torch.long)
+        return counts.scatter_add_(1, y.cpu(), mask.cpu().long())
 
     def take(self, index: Tensor | Sequence[int]) -> "Federation":
         """The clients at these positions, with their names."""
@@ -79,18 +90,18 @@ class Federation:
 
     def join(self, other: "Federation") -> "Federation":
         """These clients and then the others, padded to the longer."""
-        if self.classes != other.classes or self.shape != other.shape:
-            raise ValueError(
-                f"cannot join clients with {other.classes} classes of {other.shape} to clients "
-                f"with {self.classes} classes of {self.shape}: partition both from one data set"
-            )
-        if shared := set(self.ids.tolist()) & set(other.ids.tolist()):
-            raise ValueError(f"client ids {sorted(shared)} exist already: newcomers need new ids")
+        require(
+            self.classes == other.classes and self.shape == other.shape,
+            f"cannot join clients with {other.classes} classes of {other.shape} to clients with "
+            f"{self.classes} classes of {self.shape}: partition both from one data set",
+        )
+        shared = sorted(set(self.ids.tolist()) & set(other.ids.tolist()))
+        require(not shared, f"client ids {shared} exist already: newcomers need new ids")
         joined: dict[str, Any] = {}
         for name in (field.name for field in fields(self)):
             a, b = getattr(self, name), getattr(other, name)
-            if (a is None) != (b is None):
-                raise ValueError(f"only one side of the join has {name!r}: partition both alike")
+            both = (a is None) == (b is None)
+            require(both, f"only one side of the join has {name!r}: partition both alike")
             if isinstance(a, Tensor):
                 longest = max(a.shape[1], b.shape[1]) if a.ndim > 1 else None
                 joined[name] = torch.cat([lengthen(a, longest), lengthen(b, longest)])
@@ -99,9 +110,7 @@ class Federation:
     def to(self, to: torch.dtype | torch.device | str) -> "Federation":
         """On another device, or with images in another float type."""
         every = not isinstance(to, torch.dtype)
-        return self.mapped(
-            lambda value: value.to(to) if every or value.is_floating_point() else value
-        )
+        return self.mapped(lambda v: v.to(to) if every or v.is_floating_point() else v)
 
     @classmethod
     def stack(
@@ -111,18 +120,19 @@ class Federation:
         group: Tensor,
         classes: int,
         ids: Tensor | None = None,
-        **rest: Tensor | None,
+        **rest: Any,
     ) -> "Federation":
         """From ``{"train": [(x, y) per client], "test": ..., "val": ...}``."""
-        parts: dict[str, Tensor] = {}
+        parts: dict[str, Any] = {}
         for name, clients in halves.items():
-            end = "" if name == "train" else f"_{name}"
             longest = max(1, max(len(y) for _, y in clients))
-            parts["x" + end] = torch.stack([lengthen(x[None], longest)[0] for x, _ in clients])
-            parts["y" + end] = torch.stack([lengthen(y[None], longest)[0] for _, y in clients])
-            parts["mask" + end] = torch.stack([torch.arange(longest) < len(y) for _, y in clients])
+            for part, values in zip(("x", "y"), zip(*clients, strict=True), strict=True):
+                longer = [lengthen(value[None], longest) for value in values]
+                parts[part + ENDS[name]] = torch.cat(longer)
+            real = [torch.arange(longest) < len(y) for _, y in clients]
+            parts["mask" + ENDS[name]] = torch.stack(real)
         ids = torch.arange(len(halves["train"])) if ids is None else ids
-        return cls(**parts, group=group, ids=ids, classes=classes, **rest)  # type: ignore[arg-type]
+        return cls(**parts, group=group, ids=ids, classes=classes, **rest)
 
 
 def lengthen(x: Tensor, length: int | None) -> Tensor:

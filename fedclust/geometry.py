@@ -1,23 +1,21 @@
-"""The geometry of models and updates: the papers' shared equations, for all pairs at once.
+"""The papers' geometry of models and updates, for all pairs at once, from Gram matrices."""
 
-Everything comes from Gram matrices: n clients with P parameters cost one (n, P) x (P, n) product.
-"""
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-KINDS = ("complete", "divergence", "euclidean", "cosine")
+from fedclust.checks import one_of
+
+Kind = Literal["complete", "divergence", "euclidean", "cosine"]
+KINDS = get_args(Kind)
 SLICE = 2048  # numbers of a model at a time: double precision copies that stay small
 NOISE = 1e-13  # relative, of a squared distance: what rounding leaves of equal rows
 ZERO = torch.zeros(())
 
 
 def cosine(vectors: Tensor) -> Tensor:
-    """Cosine similarity of all pairs of rows; a null vector's is 0 to everything (OCFL Eq. 1).
-
-    >>> cosine(torch.tensor([[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0]])).tolist()[0]
-    [1.0, 0.0, -1.0]
-    """
+    """Cosine similarity of all pairs of rows; a null vector's is 0 to everything (OCFL Eq. 1)."""
     return cosine_to(vectors, vectors)  # (n, P) -> (n, n)
 
 
@@ -45,10 +43,7 @@ def centred(rows: Tensor) -> Tensor:
 
 
 def divergence(starts: Tensor, ends: Tensor, of: Tensor | None = None) -> Tensor:
-    """omega of all pairs of updates (DCFL Eq. 1), in [-1, 1]; 0 if both ends coincide.
-
-    `of` as in `distance`.
-    """
+    """omega of all pairs of updates (DCFL Eq. 1), in [-1, 1]; 0 if both ends coincide."""
     return pairs(starts, ends, of)[1].to(ends)
 
 
@@ -87,7 +82,7 @@ def squares(gram: Tensor) -> Tensor:
 
 
 def distance(
-    starts: Tensor, ends: Tensor, kind: str = "complete", of: Tensor | None = None
+    starts: Tensor, ends: Tensor, kind: Kind = "complete", of: Tensor | None = None
 ) -> Tensor:
     """Distances between all pairs of updates, (n, n), symmetric with a zero diagonal.
 
@@ -95,8 +90,7 @@ def distance(
     itself may be negative), "euclidean" |BD|, "cosine" 1 - cos of the updates. Client i went from
     starts[of[i]] to ends[i]; without `of` each has a start of its own.
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind={kind!r}: the distances are {', '.join(KINDS)}")
+    one_of(KINDS, kind=kind)
     if kind == "euclidean":
         return gaps(ends)
     if kind == "cosine":

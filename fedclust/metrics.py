@@ -7,14 +7,14 @@ from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from fedclust import fast
 from fedclust.federation import Federation
 from fedclust.models import CHUNK, Model
-from fedclust.sharing import shared
 
 Scores = tuple[Tensor, Tensor]  # accuracy (N,), mean loss (N,)
 
 
-@shared
+@fast.shared
 @torch.no_grad()
 def evaluate(
     model: Model, models: Tensor, labels: Tensor, fed: Federation, half: str = "test"

@@ -1,8 +1,7 @@
 """Models: a model is a row of numbers, an architecture is what turns rows into predictions.
 
-A row holds the parameters first, in the order of the module, and then the float buffers that must
-travel with them (the running statistics of batch norm). So averages, distances and gradients of
-models are plain matrix arithmetic.
+A row holds the parameters, in the order of the module, and then the float buffers that must travel
+with them (the running statistics of batch norm). Averages and distances are matrix arithmetic.
 """
 
 import copy
@@ -10,22 +9,32 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
+from importlib import import_module
 from itertools import accumulate, pairwise
 from numbers import Integral
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from fedclust import fast
-from fedclust.checks import number, one_of, require, shown, whole
+from fedclust.checks import Count, checked, require
+from fedclust.paths import short
 from fedclust.rng import stream
 
 Widths = tuple[int, ...]
 
-__all__ = ["cnn", "mlp", "vgg19"]  # what a trial can name
+PAPERS = {"vgg19": "cafa"}  # as in `partition`
+__all__ = ["cnn", "mlp", *PAPERS]  # what a trial can name
 
 CHUNK = 512  # samples in a forward pass: their activations stay in the cache
+WIDEST = 100_000  # units, channels or classes of a layer
+
+
+def __getattr__(name: str) -> Any:
+    if name not in PAPERS:
+        raise AttributeError(f"module 'fedclust.models' has no attribute {name!r}")
+    return getattr(import_module(f"fedclust.experiments.parts.{PAPERS[name]}"), name)
 
 
 @dataclass(frozen=True)
@@ -77,8 +86,7 @@ class Model:
         ]
 
     def init(self, seed: int, k: int = 0) -> Tensor:
-        """The k-th initial model of a seed: weights and biases U(-b, b) with b = 1/sqrt(fan in), as
-        PyTorch draws them; all else (norms) as its module makes it."""
+        """The k-th initial model of a seed: weights and biases U(-b, b) with b = 1/sqrt(fan in)."""
         generator, row = stream(seed, "init", k), self.row(prototype(self.build))
         trainable = [part for part in self.layout if part[2] < self.parameters]
         matrices = [part for part in trainable if len(part[1]) > 1]
@@ -101,15 +109,11 @@ class Model:
 
     def check(self, x: Tensor, y: Tensor | None = None, whose: str = "") -> None:
         """Names images (B, ...) and labels that do not fit."""
-        if x.shape[1:] != self.shape:
-            raise ValueError(
-                f"{whose}images are {tuple(x.shape[1:])}: {self.name!r} takes {self.shape}"
-            )
+        images = f"{whose}images are {tuple(x.shape[1:])}: {self.name!r} takes {self.shape}"
+        require(x.shape[1:] == self.shape, images)
         if y is not None and not bool(((y >= 0) & (y < self.classes)).all()):
-            raise ValueError(
-                f"{whose}labels are {y.unique().tolist()}: "
-                f"{self.name!r} gives {self.classes} classes, 0 to {self.classes - 1}"
-            )
+            gives = f"{self.name!r} gives {self.classes} classes, 0 to {self.classes - 1}"
+            raise ValueError(f"{whose}labels are {y.unique().tolist()}: {gives}")
 
     @torch.no_grad()
     def logits(self, row: Tensor, x: Tensor) -> Tensor:
@@ -150,7 +154,8 @@ def build_mlp(widths: Widths) -> nn.Module:
     return nn.Sequential(nn.Flatten(), *dense_layers(widths))
 
 
-def mlp(shape: Widths, classes: int, hidden: Widths = (200,)) -> Model:
+@checked
+def mlp(shape: Widths, classes: Count, hidden: Widths = (200,)) -> Model:
     """Multi-layer perceptron with ReLU: joint (512, 128), OCFL (64,).
 
     >>> model = mlp((1, 28, 28), classes=10, hidden=(200,))
@@ -158,17 +163,13 @@ def mlp(shape: Widths, classes: int, hidden: Widths = (200,)) -> Model:
     True
     """
     check_widths(shape=shape, hidden=hidden)
-    whole("[1, inf)", classes=classes)
     widths = (math.prod(shape), *hidden, classes)
     name = f"mlp{tuple(hidden)}"
     return Model(partial(build_mlp, widths), tuple(shape), classes, widths, name=name)
 
 
 class ChannelsLast(nn.Module):
-    """Images with their channels side by side in memory: the same results, but faster.
-
-    Not so with the hundreds of channels of a whole VGG19: it takes an eighth longer this way.
-    """
+    """Images with their channels side by side in memory: the same results, mostly faster."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.contiguous(memory_format=torch.channels_last)
@@ -193,20 +194,21 @@ def build_cnn(
             layers.append(nn.MaxPool2d(2))  # ReLU after it has a quarter of the numbers to do
             sides = [side // 2 for side in sides]
         layers.append(nn.ReLU())
-        if min(sides) < 1:
-            raise ValueError(
-                f"shape={shape}: nothing is left after convolution {i} of {len(channels)} with "
-                f"kernel={kernel} and pool={pool!r}: use fewer, a smaller kernel or larger images"
-            )
+        require(
+            min(sides) >= 1,
+            f"shape={shape}: nothing is left after convolution {i} of {len(channels)} with "
+            f"kernel={kernel} and pool={pool!r}: use fewer, a smaller kernel or larger images",
+        )
     return convolutional(layers, (depth * math.prod(sides), *hidden, classes))
 
 
+@checked
 def cnn(
     shape: Widths,
-    classes: int,
+    classes: Count,
     channels: Widths = (32, 64),
-    kernel: int = 3,
-    pool: str = "each",
+    kernel: Count = 3,
+    pool: Literal["each", "last"] = "each",
     hidden: Widths = (128,),
 ) -> Model:
     """Convolutions, 2x2 max pooling after "each" or the "last" of them, then a perceptron.
@@ -220,8 +222,6 @@ def cnn(
     check_widths(shape=shape, channels=channels, hidden=hidden)
     require(len(shape) == 3, f"shape={shape}: must be (channels, height, width), e.g. (1, 28, 28)")
     require(len(channels) > 0, "channels=(): must name at least one convolution, e.g. (32, 64)")
-    whole("[1, inf)", kernel=kernel, classes=classes)
-    one_of(("each", "last"), pool=pool)
     build = partial(build_cnn, tuple(shape), classes, tuple(channels), kernel, pool, tuple(hidden))
     name = f"cnn{tuple(channels)} k{kernel} pool {pool} {tuple(hidden)}"
     model = Model(build, tuple(shape), classes, name=name)
@@ -230,51 +230,8 @@ def cnn(
     return replace(model, dense=dense, blocks=blocks, kernel=kernel, pool=pool)
 
 
-def torchvision_vgg() -> Any:
-    """torchvision's VGG. Its plain wheel cannot be imported beside a CPU build of torch, unless two
-    operators that no network uses are declared first."""
-    try:
-        from torchvision.models import vgg
-    except RuntimeError:
-        schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-        for name in ("nms", "qnms"):
-            torch.library.define(f"torchvision::{name}", schema)
-        from torchvision.models import vgg
-    return vgg
-
-
-def build_vgg19(shape: Widths, classes: int, width: float) -> nn.Module:
-    vgg = torchvision_vgg()
-    channels = [c if c == "M" else round(c * width) for c in vgg.cfgs["E"]]
-    features = vgg.make_layers(channels, batch_norm=True)
-    top, places = round(512 * width), (shape[1] // 32) * (shape[2] // 32)
-    layers = list(features) if width >= 1 else [ChannelsLast(), *features]
-    return convolutional(layers, (top * places, top, top, classes))
-
-
-def vgg19(shape: Widths = (3, 32, 32), classes: int = 10, width: float = 1.0) -> Model:
-    """VGG19 with batch norm, CAFA's head 512-512-512-classes; `width` scales every layer."""
-    check_widths(shape=shape)
-    whole("[1, inf)", classes=classes)
-    number("[0.015625, 4]", width=width)  # 1/64: one channel in the first layer
-    require(
-        len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= 32,
-        f"shape={shape}: VGG19 needs 3 colours and at least 32 x 32 pixels, e.g. (3, 32, 32)",
-    )
-    build, name = partial(build_vgg19, tuple(shape), classes, width), f"vgg19 x{width:g}"
-    return Model(build, tuple(shape), classes, name=name)
-
-
-WIDEST = 100_000  # units, channels or classes of a layer
-
-
 def check_widths(**given: Widths) -> None:
-    """Every entry is a whole number of at least 1."""
     for name, widths in given.items():
-        require(isinstance(widths, (tuple, list)), f"{name}={shown(widths)}: must be a tuple")
-        for width in widths:
-            usable = isinstance(width, Integral) and not isinstance(width, bool)
-            require(
-                usable and 1 <= width <= WIDEST,
-                f"{name}={shown(widths)}: must be whole numbers from 1 to {WIDEST:,}",
-            )
+        require(isinstance(widths, (tuple, list)), f"{name}={short(widths)}: must be a tuple")
+        usable = [isinstance(w, Integral) and w is not True and 0 < w <= WIDEST for w in widths]
+        require(all(usable), f"{name}={short(widths)}: must be whole numbers from 1 to {WIDEST:,}")

@@ -1,6 +1,4 @@
-"""Where the project lies, how its files are written, and the names of its tiers: the one place for
-each.
-"""
+"""Where the project lies, how its files are written, and the names of its tiers."""
 
 import hashlib
 import json
@@ -13,9 +11,7 @@ TIERS = ("smoke", "quick", "paper")
 
 
 def root() -> Path:
-    """The project: FEDCLUST_ROOT, or the folder above the package if it has `papers/`, else the
-    working folder.
-    """
+    """FEDCLUST_ROOT, or the folder above the package if it has `papers/`, or the working folder."""
     if given := os.environ.get("FEDCLUST_ROOT"):
         return Path(given).resolve()
     here = Path(__file__).resolve().parents[1]
@@ -51,8 +47,8 @@ def digest(value: Any) -> str:
 
 
 def short(value: Any) -> str:
-    """The value as Python writes it, cut where it is long."""
+    """The value as Python writes it, in one line and cut where it is long."""
     if isinstance(value, int) and abs(value) > 10**60:
         return "a very large number"
-    text = repr(value)
+    text = " ".join(repr(value).split())
     return text if len(text) <= 60 else f"{text[:57]}..."

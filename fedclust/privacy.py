@@ -1,26 +1,33 @@
 """Differential privacy: DP-SGD, and clipped and noised updates. The accountants are Opacus'.
 
 The noise comes from the named streams, so a run can be repeated; it protects only while the seed is
-secret.
+secret. Gradients per sample come from layers' inputs a and the deltas dz = dL/dz of their outputs:
+a linear layer's gradient is dz^T a. Deltas of a weighted sum of losses are the samples' own,
+weighted, so one pass backward serves all samples.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import unfold
+from torch.nn.functional import cross_entropy, unfold
+from torch.nn.grad import conv2d_weight
 
 from fedclust.accounting import Mechanism, epsilon_of, noise_for, spent  # noqa: F401
 from fedclust.algorithms.base import Trainer
-from fedclust.checks import number, require, whole
+from fedclust.checks import Count, NotNegative, Positive, check_fields, number, require
 from fedclust.federation import Federation
-from fedclust.gradients import parameter_gradient, taps
 from fedclust.models import Model
 from fedclust.rng import stream
 from fedclust.training import LocalSGD
 
 __all__ = ["DPSGD", "UpdateNoise"]
+
+Delta = Annotated[float, "[1e-30, 1)"]
+Tap = tuple[nn.Module, Tensor, Tensor]  # a layer, its input, the delta of its output
 
 
 @dataclass(frozen=True)
@@ -35,10 +42,10 @@ class DPSGD(LocalSGD):
 
     _: KW_ONLY
     epsilon: float | None = None
-    noise_multiplier: float | None = None
-    delta: float = 1e-5
-    clip: float = 1.0
-    participations: int = 1
+    noise_multiplier: NotNegative | None = None
+    delta: Delta = 1e-5
+    clip: Positive = 1.0
+    participations: Count = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,10 +54,7 @@ class DPSGD(LocalSGD):
             f"epsilon={self.epsilon}, noise_multiplier={self.noise_multiplier}: give one of the "
             "two, the budget (e.g. epsilon=10) or the noise",
         )
-        check(self.epsilon, self.delta, self.clip)
-        if self.noise_multiplier is not None:
-            number("[0, inf)", noise_multiplier=self.noise_multiplier)
-        whole("[1, inf)", participations=self.participations)
+        check_budget(self.epsilon)
         require(not self.autocast, "autocast=True: DP-SGD clips in full precision, leave it off")
 
     def schedule(self, n: int) -> tuple[float, int]:
@@ -95,8 +99,7 @@ class DPSGD(LocalSGD):
         scales = (clip / norms).clamp_max(1) / expected
         for layer, a, dz in layers:
             scaled = dz * scales.view(-1, *[1] * (dz.ndim - 1))
-            weight, bias = parameter_gradient(layer, a, scaled)
-            layer.weight.grad = weight
+            layer.weight.grad, bias = parameter_gradient(layer, a, scaled)
             if layer.bias is not None:
                 layer.bias.grad = bias
 
@@ -126,11 +129,12 @@ class UpdateNoise:
 
     train: Trainer
     epsilon: float = math.inf
-    delta: float = 1e-5
-    clip: float = 1.0
+    delta: Delta = 1e-5
+    clip: Positive = 1.0
 
     def __post_init__(self) -> None:
-        check(self.epsilon, self.delta, self.clip)
+        check_fields(self)
+        check_budget(self.epsilon)
 
     @property
     def model(self) -> Model:
@@ -165,20 +169,73 @@ class UpdateNoise:
         return spent([(self, calls)], fed)
 
 
-def check(epsilon: float | None, delta: float, clip: float) -> None:
-    """Budgets that an accountant can work with; epsilon = inf clips without noise."""
+def check_budget(epsilon: float | None) -> None:
+    """One that an accountant can work with; inf clips without noise."""
     if epsilon is not None and epsilon != math.inf:
         number("[1e-6, 1e6]", epsilon=epsilon)
-    number("[1e-30, 1)", delta=delta)
-    number("(0, inf)", clip=clip)
+
+
+def taps(
+    net: nn.Module, x: Tensor, y: Tensor, weight: Tensor
+) -> tuple[Tensor, Callable[[], list[Tap]]]:
+    """Every sample's loss (B,), and what runs backward: (layer, its input, d(weight . loss)/d(its
+    output)) of all layers with parameters."""
+    seen: list[Tap] = []
+
+    def tap(layer: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+        output = output if output.requires_grad else output.requires_grad_()
+        seen.append((layer, inputs[0].detach(), output))
+
+    known = [layer for layer in net.modules() if isinstance(layer, (nn.Linear, nn.Conv2d))]
+    weights = {id(w) for layer in known for w in layer.parameters(recurse=False)}
+    others = {
+        type(layer).__name__
+        for layer in net.modules()
+        if any(id(w) not in weights for w in layer.parameters(recurse=False))
+    }
+    require(
+        not others,
+        f"{sorted(others)}: gradients per sample exist for Linear and Conv2d only: use a model "
+        "without others (batch norm mixes samples)",
+    )
+    for layer in net.modules():
+        if getattr(layer, "inplace", False):
+            layer.inplace = False  # type: ignore[assignment]  # outputs are needed as they were
+    hooks = [layer.register_forward_hook(tap) for layer in known]
+    try:
+        with torch.enable_grad():
+            loss = cross_entropy(net.requires_grad_(False)(x), y, reduction="none")
+    finally:
+        for hook in hooks:
+            hook.remove()
+    times = f"{len(known)} layers were used {len(seen)} times in one pass"
+    require(len(seen) == len(known), f"{times}: each must be used exactly once")
+
+    def backward() -> list[Tap]:
+        deltas = torch.autograd.grad(loss, [output for *_, output in seen], weight)
+        return [(layer, a, dz) for (layer, a, _), dz in zip(seen, deltas, strict=True)]
+
+    return loss.detach(), backward
+
+
+def parameter_gradient(layer: nn.Module, a: Tensor, dz: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient of a layer's weight and bias from its input and delta; empty for no bias."""
+    bias = dz.movedim(1, -1).flatten(0, -2).sum(0)[: None if layer.bias is not None else 0]
+    if isinstance(layer, nn.Conv2d):
+        how = (layer.stride, layer.padding, layer.dilation, layer.groups)
+        return conv2d_weight(a, layer.weight.shape, dz, *how), bias
+    return dz.T @ a, bias
 
 
 def squared_norms(layer: nn.Module, a: Tensor, dz: Tensor) -> Tensor:
     """|gradient|^2 of one layer for every sample, from its input and delta -> (B,)."""
     if isinstance(layer, nn.Conv2d):
-        if layer.groups != 1 or isinstance(layer.padding, str):
-            raise ValueError(f"{layer}: DP-SGD needs convolutions with groups=1, numeric padding")
-        patches = unfold(a, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+        require(
+            layer.groups == 1 and not isinstance(layer.padding, str),
+            f"{layer}: DP-SGD needs convolutions with groups=1, numeric padding",
+        )
+        how: Any = layer.kernel_size, layer.dilation, layer.padding, layer.stride
+        patches = unfold(a, *how)
         dz = dz.flatten(2)  # (B, out, places), with patches (B, in * k * k, places)
         square, bias = (dz @ patches.mT).square().sum((1, 2)), dz.sum(2)
     else:

@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.base import State
+from fedclust.checks import require
 from fedclust.federation import Federation
 from fedclust.models import Model
+from fedclust.paths import write
 
 CHECKPOINT_SECONDS = 20.0
 COLUMNS = ("round", "client", "group", "cluster", "metric", "value")
@@ -85,17 +87,14 @@ class Checkpoint:
         return time.monotonic() - self.last > CHECKPOINT_SECONDS
 
     def save(self, state: State, record: Record, done: int) -> None:
-        """Write the file aside and move it into place."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        aside = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
         saved = {"about": repr(self.about), "done": done, "state": tuple(state)}
         buffer = io.BytesIO()
         torch.save(saved | {"blocks": record.blocks}, buffer)
         content = buffer.getvalue()
-        aside.write_bytes(sha256(content).digest() + content)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.exists():
             os.replace(self.path, self.before)
-        os.replace(aside, self.path)
+        write(self.path, lambda aside: aside.write_bytes(sha256(content).digest() + content))
         self.last = time.monotonic()
 
     def restore(self) -> tuple[State, Record, int] | None:
@@ -115,10 +114,8 @@ class Checkpoint:
         if sha256(content[32:]).digest() != content[:32]:
             raise Damaged("its hash is another")
         saved = torch.load(io.BytesIO(content[32:]), weights_only=True)
-        if saved["about"] != repr(self.about):
-            raise ValueError(
-                f"checkpoint {path} belongs to another run: delete it or give another path"
-            )
+        other = f"checkpoint {path} belongs to another run: delete it or give another path"
+        require(saved["about"] == repr(self.about), other)
         state = State(*saved["state"])
         if not state.models[state.labels].isfinite().all():
             raise Damaged("its models are not finite")

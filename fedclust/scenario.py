@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fedclust.checks import require, whole
+from fedclust.checks import Count, Number, check_fields, checked, require
 from fedclust.federation import Federation
 from fedclust.rng import stream
 from fedclust.rotation import turn
@@ -18,11 +18,11 @@ from fedclust.rotation import turn
 class Join:
     """From round `at` on the newcomers follow the clients that were there."""
 
-    at: int
+    at: Number
     newcomers: Federation
 
     def __post_init__(self) -> None:
-        whole("[0, inf)", at=self.at)
+        check_fields(self)
 
     def __call__(self, fed: Federation, seed: int) -> Federation:
         return fed.join(self.newcomers)
@@ -35,43 +35,35 @@ class Drift:
     `client` is an id; None takes one at random.
     """
 
-    at: int
-    client: int | None = None
+    at: Number
+    client: Number | None = None
 
     def __post_init__(self) -> None:
-        whole("[0, inf)", at=self.at)
-        if self.client is not None:
-            whole("[0, inf)", client=self.client)
+        check_fields(self)
 
     def __call__(self, fed: Federation, seed: int) -> Federation:
-        if (
-            fed.upright is None
-            or fed.upright_test is None
-            or fed.angle is None
-            or fed.black is None
-        ):
-            raise ValueError("drift needs upright images: use dirichlet_rotated(rotate=True)")
         draw, ids = stream(seed, "drift", self.at), fed.ids.tolist()
-        if self.client is not None and self.client not in ids:
-            raise ValueError(
-                f"client={self.client} is not there in round {self.at}: drift one of {ids}, or None"
-            )
+        if fed.upright is None or fed.angle is None or fed.black is None:
+            raise ValueError("drift needs upright images: use dirichlet_rotated(rotate=True)")
+        require(
+            self.client is None or self.client in ids,
+            f"client={self.client} is not there in round {self.at}: drift one of {ids}, or None",
+        )
         angle = torch.rand(1, generator=draw) * 360
         drawn = int(torch.randint(len(ids), (), generator=draw))
         i = drawn if self.client is None else ids.index(self.client)
         new: dict[str, Any] = {"angle": fed.angle.index_fill(0, torch.tensor(i), float(angle))}
-        for end, x, upright, mask in (
-            ("", fed.x, fed.upright, fed.mask),
-            ("_test", fed.x_test, fed.upright_test, fed.mask_test),
-        ):
-            images, real = x.clone(), mask[i]
+        for half, end in (("train", ""), ("test", "_test")):
+            x, _, mask = fed.half(half)
+            images, upright, real = x.clone(), getattr(fed, "upright" + end), mask[i]
             images[i][real] = turn(upright[None, i, real], angle, fed.black[None, i])[0]
             new["x" + end] = images
         return replace(fed, **new)
 
 
+@checked
 def staggered(
-    fed: Federation, start: int, every: int, rounds: int
+    fed: Federation, start: Count, every: Count, rounds: Count
 ) -> tuple[Federation, list[Join]]:
     """The first `start` clients, and the joining of one more every `every` rounds.
 
@@ -81,7 +73,6 @@ def staggered(
     >>> len(few), [(event.at, event.newcomers.ids.tolist()) for event in events]
     (3, [(10, [3]), (20, [4])])
     """
-    whole("[1, inf)", start=start, every=every, rounds=rounds)
     at = range(every, rounds, every)
     needed = start + len(at)
     require(
@@ -92,8 +83,7 @@ def staggered(
     return fed.take(range(start)), [Join(t, fed.take([start + i])) for i, t in enumerate(at)]
 
 
-def drifts(start: int, every: int, rounds: int) -> list[Drift]:
+@checked
+def drifts(start: Number, every: Count, rounds: Count) -> list[Drift]:
     """One random client every `every` rounds from round `start` on."""
-    whole("[0, inf)", start=start)
-    whole("[1, inf)", every=every, rounds=rounds)
     return [Drift(t) for t in range(start, rounds, every)]

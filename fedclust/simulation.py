@@ -9,8 +9,8 @@ import pandas as pd
 import torch
 
 import fedclust
-from fedclust.algorithms.base import Info, Method, State
-from fedclust.checks import whole
+from fedclust.algorithms.base import Info, Method, State, cost
+from fedclust.checks import Count, Whole, checked
 from fedclust.federation import Federation
 from fedclust.metrics import clustering, evaluate
 from fedclust.models import Model
@@ -18,15 +18,16 @@ from fedclust.record import Checkpoint, Record, describe
 from fedclust.training import check_finite
 
 
+@checked
 def run(
     algorithm: Method,
     fed: Federation,
     model: Model,
     *,
-    rounds: int,
-    seed: int,
+    rounds: Count,
+    seed: Whole,
     events: Iterable[Any] = (),
-    eval_every: int = 1,
+    eval_every: Count = 1,
     checkpoint: str | os.PathLike | None = None,
     progress: Callable[[int, int], None] | None = None,
     until: dict[str, float] | None = None,
@@ -50,8 +51,6 @@ def run(
     >>> len(record.query("metric == 'accuracy'"))  # 2 rounds x 4 clients
     8
     """
-    whole("[1, inf)", rounds=rounds, eval_every=eval_every)
-    whole("(-inf, inf)", seed=seed)
     events = sorted(events, key=lambda event: event.at)
     about = {
         "algorithm": describe(algorithm),
@@ -115,15 +114,8 @@ def admitted(
     algorithm: Method, state: State, fed: Federation, seed: int, t: int
 ) -> tuple[State, Info]:
     """The state once newcomers, if there are any, have joined; and what that cost."""
-    known = len(state.labels)
-    if known == len(fed):
+    new = torch.arange(len(state.labels), len(fed))
+    if not len(new):
         return state, {}
-    info: Info = {}
-    if algorithm.trains_newcomers(state):
-        came = (torch.arange(len(fed)) >= known).float()
-        count = float(came.sum())
-        size = state.models.shape[1] * state.models.element_size()
-        info = {
-            "down": count, "up": count, "extra": count, "bytes": 2 * count * size, "trained": came,
-        }  # fmt: skip
-    return algorithm.admit(state, fed, seed, t), info
+    trains, joined = algorithm.trains_newcomers(state), algorithm.admit(state, fed, seed, t)
+    return joined, cost(joined, new, extra=len(new)) if trains else {}

@@ -1,14 +1,13 @@
 """Local training: many clients in one call, from rows of received models to rows of trained ones.
 
-`LocalSGD.loop` trains any module, one client after the other. Perceptrons and small convolutional
-networks leave a processor waiting for Python: where `fast` has a quicker way for exactly what was
-asked, that is taken, with the same result but for rounding.
+`LocalSGD.loop` trains any module, one client after the other. Where `fast` has a quicker way for
+exactly what was asked, that is taken, with the same result but for rounding.
 """
 
 import math
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -16,22 +15,17 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
 from fedclust import fast
-from fedclust.checks import number, one_of, require, whole
+from fedclust.checks import Count, NotNegative, Positive, Share, check_fields, require
 from fedclust.federation import Federation
 from fedclust.models import Model, values
 from fedclust.rng import key, stream
-from fedclust.sharing import shared
 
 
 @dataclass(frozen=True)
 class LocalSGD:
-    """Mini-batch SGD (or Adam) on each client's own samples, `epochs` times over or for a fixed
-    number of `steps`.
+    """Mini-batch SGD (or Adam) on each client's own samples, `epochs` times over or for `steps`.
 
-    The learning rate of round t is lr * decay**t. `prox` is the mu of a term mu/2 |w - received
-    model|^2 in the loss. Momentum and Adam's moments start fresh in every call.
-    `augment="crop_flip"`: random crop after padding by 4 zeros, random flip. `autocast`: bfloat16
-    arithmetic where PyTorch deems it safe.
+    Momentum and Adam's moments start fresh in every call.
 
     >>> import fedclust as fc
     >>> fed = fc.partition.iid(fc.datasets.load("glyphs", n=100, n_test=20), clients=4)
@@ -44,54 +38,45 @@ class LocalSGD:
     """
 
     model: Model
-    lr: float
-    epochs: int = 1
-    batch: int = 32
-    steps: int | None = None
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    prox: float = 0.0
-    decay: float = 1.0
-    optimizer: str = "sgd"
-    augment: str | None = None
-    backend: str = "auto"
+    lr: Positive
+    epochs: Count = 1
+    batch: Count = 32
+    steps: Count | None = None
+    momentum: Annotated[float, "[0, 1)"] = 0.0
+    weight_decay: NotNegative = 0.0
+    prox: NotNegative = 0.0  # mu of a term mu/2 |w - received model|^2 in the loss
+    decay: Share = 1.0  # the learning rate of round t is lr * decay**t
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    augment: Literal["crop_flip"] | None = None  # crop after padding by 4 zeros, flip, at random
+    backend: Literal["auto", "stacked", "loop"] = "auto"
     device: str = "cpu"
-    autocast: bool = False
+    autocast: bool = False  # bfloat16 arithmetic where PyTorch deems it safe
 
     def __post_init__(self) -> None:
-        number("(0, inf)", lr=self.lr)
-        number("(0, 1]", decay=self.decay)
-        number("[0, 1)", momentum=self.momentum)
-        number("[0, inf)", weight_decay=self.weight_decay, prox=self.prox)
-        whole("[1, inf)", epochs=self.epochs, batch=self.batch)
-        whole("[1, inf)", **({} if self.steps is None else {"steps": self.steps}))
-        one_of(("sgd", "adam"), optimizer=self.optimizer)
-        one_of((None, "crop_flip"), augment=self.augment)
-        one_of(("auto", "stacked", "loop"), backend=self.backend)
-        require(isinstance(self.autocast, bool), f"autocast={self.autocast!r}: True or False")
+        check_fields(self)
         require(
             not (self.optimizer == "adam" and self.momentum),
             f"momentum={self.momentum} with optimizer='adam': must be 0, Adam has its own",
         )
         if self.backend == "stacked" and (obstacle := fast.cannot_train(self)):
-            raise ValueError(
-                f"backend='stacked' cannot train {obstacle}: use backend='auto' or 'loop'"
-            )
+            remedy = "use backend='auto' or 'loop'"
+            raise ValueError(f"backend='stacked' cannot train {obstacle}: {remedy}")
 
-    @shared
+    @fast.shared
     def __call__(
         self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int
     ) -> Tensor:
         """Received models (n, P) of clients at these positions (n,) -> trained models (n, P)."""
-        if theta.shape != (len(clients), self.model.size):
-            raise ValueError(
-                f"theta is {tuple(theta.shape)}: must be {(len(clients), self.model.size)}, "
-                f"a {self.model.name!r} for each client"
-            )
-        if empty := fed.ids[clients][~fed.mask[clients].any(1)].tolist():
-            raise ValueError(
-                f"clients {empty} have no training samples: leave them out or split differently"
-            )
+        wanted, empty = (len(clients), self.model.size), ~fed.mask[clients].any(1)
+        require(
+            theta.shape == wanted,
+            f"theta is {tuple(theta.shape)}: must be {wanted}, a {self.model.name!r} per client",
+        )
+        require(
+            not empty.any(),
+            f"clients {fed.ids[clients][empty].tolist()} have no training samples: leave them out "
+            "or split differently",
+        )
         if not len(clients):
             return theta.clone()
         start = theta.to(self.device)
@@ -104,17 +89,14 @@ class LocalSGD:
         return trained.to(theta.device)
 
     def batches(self, fed: Federation, i: int, seed: int, t: int) -> Tensor:
-        """Sample positions of each step of client i, (S, B); -1 fills up short batches.
-
-        Every epoch has a stream of its own: its order is the same however many epochs there are.
-        """
+        """Sample positions of each step of client i, (S, B); -1 fills up short batches."""
         real, name = np.append(fed.mask[i].cpu().numpy().nonzero()[0], -1), int(fed.ids[i])
         size = len(real) - 1
         width = min(self.batch, size)
         steps = math.ceil(size / width)
         epochs = self.epochs if self.steps is None else math.ceil(self.steps / steps)
         plan = np.full((epochs, steps * width), -1)
-        for e in range(epochs):
+        for e in range(epochs):  # each has its own stream, however many there are
             order = torch.randperm(size, generator=stream(seed, "batches", t, name, e))
             plan[e, :size] = order.numpy()
         return torch.from_numpy(real[plan.reshape(-1, width)[: self.steps]])  # real[-1] is -1

@@ -53,7 +53,7 @@ def test_halves_by_name():
     assert fed.half("train")[0] is fed.x and fed.half("test")[2] is fed.mask_test
     with pytest.raises(ValueError, match=r"ask the partitioner \(validation=0\.2\)"):
         fed.half("val")
-    with pytest.raises(ValueError, match="half='dev': must be 'train', 'val' or 'test'"):
+    with pytest.raises(ValueError, match="half='dev': must be one of 'train', 'val', 'test'"):
         fed.half("dev")
 
 

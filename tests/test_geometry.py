@@ -187,7 +187,7 @@ def test_the_other_kinds_by_hand():
 
 def test_unknown_kind_says_which_there_are():
     with pytest.raises(
-        ValueError, match=r"kind='manhattan'.*complete, divergence, euclidean, cosine"
+        ValueError, match=r"kind='manhattan'.*'complete', 'divergence', 'euclidean', 'cosine'"
     ):
         geometry.distance(torch.zeros(2, 2), torch.zeros(2, 2), "manhattan")
 

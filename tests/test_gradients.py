@@ -5,9 +5,10 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from fedclust import gradients
-from fedclust.gradients import by_client, taps
+from fedclust.algorithms import Joint
 from fedclust.models import Model, cnn, mlp, vgg19
+from fedclust.privacy import parameter_gradient, squared_norms, taps
+from fedclust.training import LocalSGD
 
 
 def tied() -> nn.Module:
@@ -57,33 +58,58 @@ def losses(model, rows, x, y, mask):
     return torch.tensor(each, dtype=rows.dtype)
 
 
-@pytest.mark.parametrize("chunk", [512, 1])
+def look(model, rows, directions, x, y, mask):
+    """What Joint's devices see of the models on PyTorch alone."""
+    return Joint(LocalSGD(model, lr=0.1), k=len(rows)).look(rows, directions, (x, y, mask))
+
+
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_clients_gradients_are_autograds(model, chunk, monkeypatch):
-    monkeypatch.setattr(gradients, "CHUNK", chunk)
+def test_clients_gradients_are_autograds(model):
     _, rows, directions, x, y, mask = batches(model)
-    for row, direction in zip(rows, directions, strict=True):
-        loss, dot, norm = by_client(model, row, direction, (x, y, mask))
+    seen = look(model, rows, directions, x, y, mask)
+    for k, (row, direction) in enumerate(zip(rows, directions, strict=True)):
         for i in range(5):
             expected, g = gradient(model, row, x[i], y[i], mask[i])
-            assert loss[i] == pytest.approx(float(expected), abs=1e-12)
-            assert dot[i] == pytest.approx(float(g @ direction), abs=1e-12)
-            assert norm[i] == pytest.approx(float(g.norm()), abs=1e-12)
+            assert seen.loss[i, k] == pytest.approx(float(expected), abs=1e-12)
+            assert seen.dot[i, k] == pytest.approx(float(g @ direction), abs=1e-12)
+            assert seen.norm[i, k] == pytest.approx(float(g.norm()), abs=1e-12)
 
 
 def test_without_a_direction_only_the_losses():
     model, rows, _, *batch = batches(MODELS["cnn"])
-    loss, dot, norm = by_client(model, rows[0], None, batch)
-    torch.testing.assert_close(loss, losses(model, rows[:1], *batch)[:, 0])
-    assert dot.count_nonzero() == norm.count_nonzero() == 0
+    seen = look(model, rows, None, *batch)
+    torch.testing.assert_close(seen.loss, losses(model, rows, *batch))
+    assert seen.dot.count_nonzero() == seen.norm.count_nonzero() == 0
 
 
 def test_padding_is_never_seen():
     model, rows, directions, x, y, mask = batches(MODELS["mlp"])
     other = torch.where(mask[..., None, None, None], x, 100.0)
-    seen = [by_client(model, rows[0], directions[0], (images, y, mask)) for images in (x, other)]
+    seen = [look(model, rows, directions, images, y, mask)[:3] for images in (x, other)]
     for a, b in zip(*seen, strict=True):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_gradients_from_inputs_and_deltas_are_autograds(model):
+    _, rows, _, x, y, mask = batches(model)
+    _, expected = gradient(model, rows[0], x[0], y[0], mask[0])
+    weight = mask[0].to(x) / mask[0].sum()
+    loss, backward = taps(model.module(rows[0]), x[0], y[0], weight)
+    found = [part.flatten() for layer in backward() for part in parameter_gradient(*layer)]
+    torch.testing.assert_close(torch.cat(found), expected)
+    torch.testing.assert_close(loss @ weight, losses(model, rows[:1], x, y, mask)[0, 0])
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_norms_of_single_samples_are_autograds(model):
+    _, rows, _, x, y, _ = batches(model)
+    layers = taps(model.module(rows[0]), x[0], y[0], torch.ones(7, dtype=x.dtype))[1]()
+    found = torch.stack([squared_norms(*layer) for layer in layers]).sum(0)
+    for i in range(7):
+        alone = torch.arange(7) == i
+        _, g = gradient(model, rows[0], x[0], y[0], alone)
+        assert found[i] == pytest.approx(float(g @ g), rel=1e-10)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from fedclust import models
+from fedclust.experiments.parts.cafa import torchvision_vgg
 from fedclust.models import ChannelsLast, Model, cnn, mlp, vgg19
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
@@ -62,7 +62,7 @@ def test_sizes(model, parameters):
 
 def test_vgg19_is_torchvisions():
     with torch.device("meta"):
-        theirs = models.torchvision_vgg().vgg19_bn().features
+        theirs = torchvision_vgg().vgg19_bn().features
     ours = [m for m in vgg19().build() if not isinstance(m, (ChannelsLast, nn.Flatten, nn.Linear))]
     assert [str(m) for m in ours[: len(theirs)]] == [str(m) for m in theirs]
 
@@ -238,7 +238,7 @@ def test_torchvision_can_be_imported_beside_any_torch():
     code = """
 import sys
 sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "DeclareFirst"]
-from fedclust.models import torchvision_vgg
+from fedclust.experiments.parts.cafa import torchvision_vgg
 assert torchvision_vgg().vgg19
 """
     subprocess.run([sys.executable, "-c", code], check=True)

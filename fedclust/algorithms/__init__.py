@@ -14,44 +14,22 @@ from fedclust.algorithms.ifca import IFCA
 from fedclust.algorithms.joint import Joint
 from fedclust.algorithms.ocfl import OCFL
 
-__all__ = [
-    "ABFA",
-    "CAFA",
-    "CBCC",
-    "CFL",
-    "DCFL",
-    "IFCA",
-    "OCFL",
-    "FedAC",
-    "FedACP",
-    "FedAvg",
-    "FedProx",
-    "FineTuned",
-    "Joint",
-    "LocalOnly",
-    "Method",
-    "Oracle",
-    "State",
-    "Told",
-    "Trainer",
-    "catalogue",
-]
+METHODS = (
+    *(ABFA, CAFA, CBCC, CFL, DCFL, IFCA, OCFL, FedAC, FedACP, FedAvg, FedProx, Joint, LocalOnly),
+    *(FineTuned, Oracle, Told),
+)
+__all__ = [*(method.__name__ for method in METHODS), "Method", "State", "Trainer", "catalogue"]
 
 
 def catalogue() -> list[dict[str, Any]]:
     """What `fedclust list` prints: every method's name, paper, and parameters with defaults."""
-    named = [globals()[name] for name in __all__]
-    methods = [kind for kind in named if isinstance(kind, type) and issubclass(kind, Method)]
     return [
         {
             "name": method.__name__,
             "paper": (method.__doc__ or "").splitlines()[0],
             "parameters": {
-                field.name: field.default
-                for field in fields(method)
-                if field.init and field.name != "train"
+                f.name: f.default for f in fields(method) if f.init and f.name != "train"
             },
         }
-        for method in methods
-        if method is not Method
+        for method in METHODS
     ]

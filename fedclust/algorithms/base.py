@@ -1,8 +1,7 @@
 """What every method shares: the state, the protocol, and the steps that several papers take.
 
 A method answers four questions: from which model does a client start, what does it do locally, how
-are the returned models weighed, when do the groups change? `simulation.run` is the loop around the
-answers.
+are the returned models weighed, when do the groups change? `simulation.run` is the loop around it.
 """
 
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from fedclust.checks import number
+from fedclust.checks import check_fields, number
 from fedclust.federation import Federation
 from fedclust.geometry import cosine_to
 from fedclust.models import Model
@@ -48,6 +47,9 @@ class Method:
     # The method as which it trains until it first divides the clients; subclasses say it again.
     begins_as: ClassVar[str] = ""
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
         return State(theta[None], torch.zeros(len(fed), dtype=torch.long))  # one model serves all
 
@@ -73,11 +75,11 @@ class Method:
         direction of their update.
         """
         new = torch.arange(len(state.labels), len(fed))
-        if not self.trains_newcomers(state):
-            return state._replace(labels=torch.cat([state.labels, torch.zeros_like(new)]))
-        middle = self.middle(state)
-        theta = self.train(middle.expand(len(new), -1), fed, new, key(seed, "join"), t)  # (n, P)
-        joined = self.nearest(middle, theta, state.models)
+        joined = torch.zeros_like(new)
+        if self.trains_newcomers(state):
+            middle = self.middle(state)
+            theta = self.train(middle.expand(len(new), -1), fed, new, key(seed, "join"), t)
+            joined = self.nearest(middle, theta, state.models)
         return state._replace(labels=torch.cat([state.labels, joined]))
 
     def middle(self, state: State) -> Tensor:
@@ -92,10 +94,9 @@ class Method:
 def sample(
     fed: Federation, fraction: float, seed: int, t: int, among: Tensor | None = None
 ) -> Tensor:
-    """Positions of max(fraction * n, 1) random clients, in ascending order.
+    """Positions of max(fraction * n, 1) random clients, `among` some or all, in ascending order.
 
-    `among` limits the draw to some positions. Each client has a lot of its own, so the draw does
-    not depend on the order of the clients.
+    Each client has a lot of its own, so the draw does not depend on the order of the clients.
     """
     number("(0, 1]", fraction=fraction)
     among = torch.arange(len(fed)) if among is None else among
@@ -132,17 +133,12 @@ def cost(
 ) -> Info:
     """What the round cost: models sent down and up, extra trainings, bytes, and who trained.
 
-    `trained` holds positions; by default each of these clients receives and returns one model.
-    `extra` counts trainings beyond one per participant.
+    Each client at the positions `trained` receives and returns one model unless `down` and `up` say
+    otherwise. `extra` counts trainings beyond one per participant.
     """
     down = len(trained) if down is None else down
     up = len(trained) if up is None else up
     size = state.models.shape[1] * state.models.element_size()
     everyone = torch.zeros(len(state.labels)).index_fill_(0, trained, 1.0)
-    return {
-        "down": down,
-        "up": up,
-        "extra": extra,
-        "bytes": (down + up) * size,
-        "trained": everyone,
-    }
+    moved = (down + up) * size
+    return {"down": down, "up": up, "extra": extra, "bytes": moved, "trained": everyone}

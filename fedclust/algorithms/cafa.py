@@ -5,8 +5,7 @@ and Model Sharing.
 
 All three are FedAvg with another `weigh`; the weighted mean does the normalisation of Eqs. 10 and
 11. Sharing the models costs m (m - 1) transfers among a round's m clients, counted in `down`.
-`state.memory["cluster"]` has the CBCC cluster of each client. `info` has only the costs; the stages
-of a round are the functions below.
+`state.memory["cluster"]` has the CBCC cluster of each client. `info` has only the costs.
 
 Deviations:
 (1) Newcomers, which the paper does not treat, are clustered with all others when they come.
@@ -26,11 +25,10 @@ from sklearn import config_context
 from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from fedclust.algorithms.base import Info, State
 from fedclust.algorithms.fedavg import FedAvg
-from fedclust.checks import whole
+from fedclust.checks import Count, Share, whole
 from fedclust.federation import Federation
 from fedclust.metrics import evaluate
 from fedclust.models import Model
@@ -39,9 +37,7 @@ from fedclust.rng import key
 
 def class_frequencies(fed: Federation) -> Tensor:
     """Share of each class in all that a client may train or validate on, (N, classes)."""
-    counts = (one_hot(fed.y, fed.classes) * fed.mask[..., None]).sum(1)  # (N, M, classes) -> ...
-    if fed.y_val is not None and fed.mask_val is not None:
-        counts += (one_hot(fed.y_val, fed.classes) * fed.mask_val[..., None]).sum(1)
+    counts = fed.class_counts() + (fed.class_counts("val") if fed.y_val is not None else 0)
     return counts.double() / counts.sum(1, keepdim=True).clamp_min(1)  # Eqs. 1, 2
 
 
@@ -111,14 +107,9 @@ class CBCC(FedAvg):
 
     reveals: ClassVar[tuple[str, ...]] = ("class frequencies",)
 
-    fraction: float = 0.3
+    fraction: Share = 0.3
     weighted: bool = field(default=False, init=False)
-    clusters: int | None = None  # None: by silhouette
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.clusters is not None:
-            whole("[1, inf)", clusters=self.clusters)
+    clusters: Count | None = None  # None: by silhouette
 
     def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
         return self.cluster(super().init(theta, fed, seed), fed, seed)
@@ -143,7 +134,7 @@ class ABFA(FedAvg):
 
     reveals: ClassVar[tuple[str, ...]] = ("accuracies on validation samples",)
 
-    fraction: float = 0.3
+    fraction: Share = 0.3
     weighted: bool = field(default=False, init=False)
 
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:

@@ -10,15 +10,15 @@ Deviations:
 (1) The gates and the default thresholds are those of the authors' experiments: eps1 0.4, eps2 1.6,
     no division in the first 20 rounds nor of two clients. The bound on the cosine between the
     halves, which needs the noise of the gradients, is left out as there.
-(2) The authors' code keeps each client's latest update; with a share of the clients per round it
-    compares updates of other rounds and other models. Here the gates see this round's participants.
-    Clients that were absent when their cluster is divided train once more from its model. As in
-    that code each half continues from the mean of its own members, these included.
+(2) The authors' code keeps each client's latest update, so with a share of the clients per round it
+    compares updates of several rounds. Here the gates see this round's participants; clients that
+    were absent when their cluster is divided train once more from its model. As in that code each
+    half continues from the mean of its own members, these included.
 (3) Newcomers join as in `Method.admit`; there is no parameter tree.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from sklearn.cluster import AgglomerativeClustering
@@ -26,7 +26,7 @@ from torch import Tensor
 
 from fedclust.algorithms.base import Info, State, cost, mean_by
 from fedclust.algorithms.fedavg import FedAvg
-from fedclust.checks import number, whole
+from fedclust.checks import Number
 from fedclust.federation import Federation
 from fedclust.geometry import distance
 
@@ -37,14 +37,9 @@ class CFL(FedAvg):
 
     begins_as: ClassVar[str] = "FedAvg"
 
-    eps1: float = 0.4
-    eps2: float = 1.6
-    warmup: int = 20
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        number("[0, inf]", eps1=self.eps1, eps2=self.eps2)
-        whole("[0, inf)", warmup=self.warmup)
+    eps1: Annotated[float, "[0, inf]"] = 0.4
+    eps2: Annotated[float, "[0, inf]"] = 1.6
+    warmup: Number = 20
 
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
         new, chosen, theta = self.average(state, fed, seed, t)
@@ -57,25 +52,19 @@ class CFL(FedAvg):
             largest = norms[cluster == k].max()
             if moved[k] < self.eps1 and largest > self.eps2 and len(members) > 2:
                 absent = members[~torch.isin(members, present)]
-                received = state.models[k].expand(len(members), -1)
-                ends = theta[cluster == k]
+                received, ends = state.models[k].expand(len(members), -1), theta[cluster == k]
                 if len(absent):
                     late = self.train(received[: len(absent)], fed, absent, seed, t)
                     ends = torch.cat([ends, late])
-                clients, side = (
-                    torch.cat([present, absent]),
-                    bipartition(distance(received, ends, "cosine")),
-                )
+                clients = torch.cat([present, absent])
+                side = bipartition(distance(received, ends, "cosine"))
                 weights = self.weigh(state, ends, fed, clients)
                 halves = mean_by(ends, side, weights, ends[:2])  # (n, P) -> (2, P)
                 new = divide(new, k, clients[side == 1], halves)
                 trained = torch.cat([trained, absent])
-        info = {
-            "splits": len(new.models) - len(state.models),
-            "mean_norm": moved[served].min(),
-            "max_norm": norms.max(),
-        }
-        return new, cost(state, trained, extra=len(trained) - len(chosen)) | info
+        info = cost(state, trained, extra=len(trained) - len(chosen))
+        info |= {"splits": len(new.models) - len(state.models)}
+        return new, info | {"mean_norm": moved[served].min(), "max_norm": norms.max()}
 
 
 def bipartition(distances: Tensor) -> Tensor:
@@ -86,7 +75,6 @@ def bipartition(distances: Tensor) -> Tensor:
 
 def divide(state: State, k: int, leaving: Tensor, halves: Tensor) -> State:
     """Cluster k gets the first of two models (2, P), the clients at these positions the other."""
-    return state._replace(
-        models=torch.cat([state.models.index_copy(0, torch.tensor([k]), halves[:1]), halves[1:]]),
-        labels=state.labels.index_fill(0, leaving, len(state.models)),
-    )
+    stays = state.models.index_copy(0, torch.tensor([k]), halves[:1])
+    labels = state.labels.index_fill(0, leaving, len(state.models))
+    return state._replace(models=torch.cat([stays, halves[1:]]), labels=labels)

@@ -17,7 +17,7 @@ from torch.nn.functional import one_hot
 
 from fedclust.algorithms.base import Info, State, cost, sample_within
 from fedclust.algorithms.fedavg import FedAvg
-from fedclust.checks import require, whole
+from fedclust.checks import Number, require
 from fedclust.federation import Federation
 from fedclust.rng import key
 from fedclust.training import LocalSGD
@@ -102,11 +102,7 @@ class FineTuned(FedAvg):
     begins_as: ClassVar[str] = "FedAvg"
 
     train: LocalSGD
-    epochs: int = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        whole("[0, inf)", epochs=self.epochs)
+    epochs: Number = 5
 
     def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
         models, everyone = theta.repeat(len(fed), 1), torch.arange(len(fed))

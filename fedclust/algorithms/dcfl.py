@@ -21,6 +21,7 @@ Deviations:
 import math
 import warnings
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from sklearn.base import ClusterMixin, clone
@@ -30,9 +31,9 @@ from torch import Tensor
 
 from fedclust.algorithms.base import Info, State, cost, mean_by
 from fedclust.algorithms.fedavg import FedAvg
-from fedclust.checks import number, one_of
+from fedclust.checks import Positive
 from fedclust.federation import Federation
-from fedclust.geometry import KINDS, distance, dunn
+from fedclust.geometry import Kind, distance, dunn
 from fedclust.rng import key
 
 AFFINITY = AffinityPropagation(affinity="precomputed", max_iter=1000)
@@ -46,20 +47,12 @@ ATTEMPTS = (  # the second if the first does not converge; slower messages need 
 class DCFL(FedAvg):
     """Augello et al. 2023, Algorithm 1."""
 
-    distance: str = "complete"
-    preference: float = 0.5  # quantile of the similarities: higher makes more clusters
-    power: float = 1.0
-    new_models: str = "clients"
-    recluster: str = "dunn"
+    distance: Kind = "complete"
+    preference: Annotated[float, "[0, 1]"] = 0.5  # quantile of the similarities: more for more
+    power: Positive = 1.0
+    new_models: Literal["clients", "clusters"] = "clients"
+    recluster: Literal["dunn", "never"] = "dunn"
     estimator: ClusterMixin = AFFINITY
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of(KINDS, distance=self.distance)
-        one_of(("clients", "clusters"), new_models=self.new_models)
-        one_of(("dunn", "never"), recluster=self.recluster)
-        number("[0, 1]", preference=self.preference)
-        number("(0, inf)", power=self.power)
 
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
         new, chosen, ends = self.average(state, fed, seed, t)  # Alg. 1 l.12-18

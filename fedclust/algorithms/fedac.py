@@ -23,14 +23,14 @@ Deviations:
 import warnings
 from dataclasses import dataclass
 from math import ceil
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from fedclust.algorithms.base import Info, State, cost, sample_within
 from fedclust.algorithms.fedavg import FedAvg
-from fedclust.checks import number, one_of, whole
+from fedclust.checks import Number, Share
 from fedclust.federation import Federation
 from fedclust.geometry import cosine, cosine_to
 from fedclust.metrics import evaluate
@@ -47,25 +47,15 @@ class FedAC(FedAvg):
     """
 
     reveals = ("losses",)
-
     begins_as: ClassVar[str] = "FedAvg"
-
-    fraction: float = 0.1
-    alpha: float = 5.0
-    beta: float = 0.0  # the cosine of 90 degrees
-    loss: str = "sum"
-    reading: str = "aggregate"
-    warmup: int = 0
-
     asks: ClassVar[bool] = True  # a division trains the clients that did not take part
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        number("[0, inf]", alpha=self.alpha)
-        number("[-inf, inf]", beta=self.beta)
-        one_of(("sum", "mean"), loss=self.loss)
-        one_of(("aggregate", "pairwise"), reading=self.reading)
-        whole("[0, inf)", warmup=self.warmup)
+    fraction: Share = 0.1
+    alpha: Annotated[float, "[0, inf]"] = 5.0
+    beta: Annotated[float, "[-inf, inf]"] = 0.0  # the cosine of 90 degrees
+    loss: Literal["sum", "mean"] = "sum"
+    reading: Literal["aggregate", "pairwise"] = "aggregate"
+    warmup: Number = 0
 
     def scored(self, state: State, fed: Federation) -> State:
         """Remember each client's loss under its cluster's model, the next evaluate(w^t)."""
@@ -110,22 +100,16 @@ class FedAC(FedAvg):
         return float((change * count).sum().abs() / count.sum().clamp_min(1)) * batches
 
     def divide(
-        self,
-        state: State,
-        fed: Federation,
-        received: Tensor,
-        clients: Tensor,
-        update: Tensor,
-        sampled: int,
+        self, state: State, fed: Federation, start: Tensor, clients: Tensor, update: Tensor, n: int
     ) -> State:
         """Cluster(S^t, C): clients nearer to the second anchor move to a new cluster.
 
-        The clients and their updates from the model they `received` begin with the `sampled` ones,
-        among which the anchors are.
+        The clients and their updates from the model `start` begin with the `n` sampled ones, among
+        which the anchors are.
         """
-        order = fed.ids[clients[:sampled]].argsort()  # clients' positions must not matter
-        similar = cosine(update[order]).fill_diagonal_(torch.inf)  # (m, m)
-        right, left = divmod(int(similar.argmin()), sampled)  # Cluster l.1, deviation 1
+        order = fed.ids[clients[:n]].argsort()  # clients' positions must not matter
+        similar = cosine(update[order]).fill_diagonal_(torch.inf)  # (n, n)
+        right, left = divmod(int(similar.argmin()), n)  # Cluster l.1, deviation 1
         near = cosine_to(update, update[order[[right, left]]])  # (C, P), (2, P) -> (C, 2)
         moving = clients[near[:, 0] <= near[:, 1]]  # Cluster l.2-6
         if len(moving) == len(clients):  # the anchors do not differ: one side would be empty
@@ -163,9 +147,8 @@ class FedACP(FedAC):
 
     def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
         state, seen = super().init(theta, fed, seed), torch.zeros(len(fed), dtype=torch.long)
-        directions = theta.expand(1, 2, -1)[:0]
-        none = {"parent": seen[:0], "origin": theta[None][:0], "directions": directions}
-        return state._replace(memory={**none, "seen": seen})
+        memory = {"parent": seen[:0], "origin": theta[None][:0], "seen": seen}
+        return state._replace(memory=memory | {"directions": theta.expand(1, 2, -1)[:0]})
 
     def admit(self, state: State, fed: Federation, seed: int, t: int) -> State:
         seen, divisions = state.memory["seen"], len(state.memory["parent"])
@@ -203,25 +186,14 @@ class FedACP(FedAC):
         return new, info | cost(new, torch.cat([info["trained"].nonzero()[:, 0], late]))
 
     def divide(
-        self,
-        state: State,
-        fed: Federation,
-        received: Tensor,
-        clients: Tensor,
-        update: Tensor,
-        sampled: int,
+        self, state: State, fed: Federation, start: Tensor, clients: Tensor, update: Tensor, n: int
     ) -> State:
-        new = super().divide(state, fed, received, clients, update, sampled)
+        new, memory = super().divide(state, fed, start, clients, update, n), state.memory
         if new is state:
             return state
         moving = new.labels[clients] == len(state.models)
         sides = torch.stack([update[~moving].mean(0), update[moving].mean(0)])  # (2, P)
-        add = {
-            "parent": state.labels[clients[:1]],
-            "origin": received[None],
-            "directions": sides[None],
-        }
-        memory = state.memory
-        grown = {name: torch.cat([memory[name], value]) for name, value in add.items()}
+        add = {"origin": start, "directions": sides, "parent": state.labels[clients[0]]}
+        grown = {name: torch.cat([memory[name], value[None]]) for name, value in add.items()}
         seen = memory["seen"].index_fill(0, clients, len(memory["parent"]) + 1)
         return new._replace(memory={**memory, **grown, "seen": seen})

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from fedclust.algorithms.base import Info, Method, State, cost, mean_by, sample
-from fedclust.checks import number, require, shown
+from fedclust.checks import NotNegative, Share, require
 from fedclust.federation import Federation
+from fedclust.paths import short
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,8 @@ class FedAvg(Method):
 
     begins_as: ClassVar[str] = "FedAvg"
 
-    fraction: float = 1.0
+    fraction: Share = 1.0
     weighted: bool = True  # False: the plain mean, as some authors run it
-
-    def __post_init__(self) -> None:
-        number("(0, 1]", fraction=self.fraction)
 
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
         new, chosen, _ = self.average(state, fed, seed, t)
@@ -39,7 +37,6 @@ class FedAvg(Method):
         return state._replace(models=models), chosen, theta
 
     def choose(self, state: State, fed: Federation, seed: int, t: int) -> Tensor:
-        """A share of all clients, at random."""
         return sample(fed, self.fraction, seed, t)
 
     def weigh(self, state: State, theta: Tensor, fed: Federation, chosen: Tensor) -> Tensor:
@@ -51,13 +48,12 @@ class FedAvg(Method):
 class FedProx(Method):
     """Li et al. 2020: the local objective gains mu/2 |w - w_t|^2, nothing else changes."""
 
-    mu: float = 0.01
-    fraction: float = 1.0
+    mu: NotNegative = 0.01
+    fraction: Share = 1.0
 
     def __post_init__(self) -> None:
-        number("[0, inf)", mu=self.mu)
+        super().__post_init__()
         proximal(self.train, self.mu)  # refuses a trainer that has no such term
-        number("(0, 1]", fraction=self.fraction)
 
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
         return FedAvg(proximal(self.train, self.mu), self.fraction).step(state, fed, seed, t)
@@ -68,8 +64,8 @@ def proximal(train: Any, mu: float) -> Any:
     names = {field.name for field in fields(train)} if is_dataclass(train) else set()
     if "prox" in names:
         return replace(train, prox=mu)
-    inner = "train" in names
-    require(inner, f"train={shown(train)}: FedProx needs a trainer with a field prox, as LocalSGD")
+    needs = f"train={short(train)}: FedProx needs a trainer with a field prox, as LocalSGD"
+    require("train" in names, needs)
     return replace(train, train=proximal(train.train, mu))
 
 

@@ -6,17 +6,19 @@ arXiv 2311.13665.
 `info`: `train_loss`, the mean loss of the picked models on the round's mini-batches; `empty`, the
 clusters that nobody picked (before the rescue). K models go down to each device, one comes up.
 
-Deviations: (1) `sign="descent"`: dw is a descent step, so Eq. 3 as printed rewards gradients that
-oppose it; the default compares -grad with dw, "printed" the gradient itself; (2) `loss="mean"`: the
-sum of Eq. 1 would swamp lambda; as an option it enters Eqs. 3 and 4, never the step of Eq. 5; (3)
-without a last update (t = 0) the loss alone decides; (4) `inits="independent"`: K independent
-models, "perturbed": one model and K - 1 noisy copies; (5) newcomers pick like all others in the
-next step, so nothing is done to admit them.
+Deviations:
+(1) `sign="descent"`: dw is a descent step, so Eq. 3 as printed rewards gradients that oppose it;
+    the default compares -grad with dw, "printed" the gradient itself.
+(2) `loss="mean"`: the sum of Eq. 1 would swamp lambda; as an option it enters Eqs. 3 and 4, never
+    the step of Eq. 5.
+(3) Without a last update (t = 0) the loss alone decides.
+(4) `inits="independent"`: K independent models, "perturbed": one model and K - 1 noisy copies.
+(5) Newcomers pick like all others in the next step, so nothing is done to admit them.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,10 +26,9 @@ from torch.nn.functional import cross_entropy
 
 from fedclust import fast
 from fedclust.algorithms.base import Info, Method, State, cost
-from fedclust.algorithms.ifca import first_batches
-from fedclust.checks import number, one_of, require, whole
+from fedclust.algorithms.ifca import Batch, first_batches
+from fedclust.checks import Count, require
 from fedclust.federation import Federation
-from fedclust.gradients import Batch, by_client
 from fedclust.rng import key, stream
 from fedclust.training import LocalSGD, check_finite
 
@@ -53,21 +54,16 @@ class Joint(Method):
     loss."""
 
     train: LocalSGD  # one step of its lr on one batch of its size
-    k: int = 4
-    lam: float = 0.2
-    sign: str = "descent"
-    loss: str = "mean"
-    similarity: str = "cosine"
+    k: Count = 4
+    lam: Annotated[float, "[0, 1]"] = 0.2
+    sign: Literal["descent", "printed"] = "descent"
+    loss: Literal["mean", "sum"] = "mean"
+    similarity: Literal["cosine", "euclidean"] = "cosine"
     rescue: bool = True
-    inits: str = "independent"
+    inits: Literal["independent", "perturbed"] = "independent"
 
     def __post_init__(self) -> None:
-        one_of(("descent", "printed"), sign=self.sign)
-        one_of(("mean", "sum"), loss=self.loss)
-        one_of(("cosine", "euclidean"), similarity=self.similarity)
-        one_of(("independent", "perturbed"), inits=self.inits)
-        number("[0, 1]", lam=self.lam)
-        whole("[1, inf)", k=self.k)
+        super().__post_init__()
         require(
             isinstance(self.train, LocalSGD) and not hasattr(self.train, "spent"),
             f"train={type(self.train).__name__}: Joint's step (Eq. 5) is plain and adds no noise, "
@@ -82,17 +78,15 @@ class Joint(Method):
             )
 
     def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
-        if self.k > len(fed):
-            raise ValueError(f"k={self.k}: more clusters than the {len(fed)} devices")
-        if self.inits == "independent":
-            others = [self.train.model.init(seed, k).to(theta) for k in range(1, self.k)]
-        else:
-            noise = [
-                torch.randn(len(theta), generator=stream(seed, "perturb", k))
-                for k in range(1, self.k)
-            ]
-            others = [theta + NOISE * theta.std() * e.to(theta) for e in noise]
-        return State(torch.stack([theta, *others]), torch.zeros(len(fed), dtype=torch.long))
+        require(self.k <= len(fed), f"k={self.k}: more clusters than the {len(fed)} devices")
+        models = [theta]
+        for k in range(1, self.k):
+            if self.inits == "independent":
+                models.append(self.train.model.init(seed, k).to(theta))
+            else:
+                noise = torch.randn(len(theta), generator=stream(seed, "perturb", k))
+                models.append(theta + NOISE * theta.std() * noise.to(theta))
+        return State(torch.stack(models), torch.zeros(len(fed), dtype=torch.long))
 
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
         w, before = state.models, state.memory.get("previous")  # l.3
@@ -112,12 +106,17 @@ class Joint(Method):
 
     def look(self, w: Tensor, dw: Tensor | None, batch: Batch) -> Seen:
         """Losses and gradients of all devices under all models, and the step that follows."""
-        nobody = [None] * self.k
-        each = [  # l.5-7, Eq. 1
-            by_client(self.train.model, row, direction, batch)
-            for row, direction in zip(w, nobody if dw is None else dw, strict=True)
-        ]
-        loss, dot, norm = (torch.stack(columns, 1) for columns in zip(*each, strict=True))  # (N, K)
+        loss, dot, norm = w.new_zeros(3, len(batch[0]), self.k)
+        for k, row in enumerate(w):
+            net = self.train.model.module(row).eval()
+            weights = list(net.parameters())
+            for i, (x, y, real) in enumerate(zip(*batch, strict=True)):
+                own = cross_entropy(net(x[real].to(w)), y[real])  # l.5, Eq. 1
+                loss[i, k] = own.detach()
+                if dw is not None:
+                    gradient = torch.cat([g.flatten() for g in torch.autograd.grad(own, weights)])
+                    dot[i, k] = gradient @ dw[k, : len(gradient)]  # l.6-7; buffers have none
+                    norm[i, k] = gradient.norm()
         return Seen(loss, dot, norm, lambda labels, lr: self.update(w, batch, labels, lr))
 
     def score(self, seen: Seen, dw: Tensor | None, count: Tensor) -> Tensor:

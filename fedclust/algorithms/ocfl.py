@@ -18,6 +18,7 @@ Deviations:
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ from torch import Tensor
 from fedclust.accounting import spent
 from fedclust.algorithms.base import Info, State, Trainer, cost, mean_by, sample_within
 from fedclust.algorithms.fedavg import FedAvg
-from fedclust.checks import one_of, require, whole
+from fedclust.checks import Count, Share, require
 from fedclust.federation import Federation
 from fedclust.geometry import cosine
 from fedclust.rng import key
@@ -41,20 +42,16 @@ CHUNK = 4096  # columns at a time: their factorisation stays in the cache
 class OCFL(FedAvg):
     """Lu et al. 2022, Algorithms 1 and 2."""
 
-    fraction: float = 0.1
+    fraction: Share = 0.1
     pretrain: Trainer | None = None
     estimator: ClusterMixin = DENSITY
-    merge: int | None = None
-    merge_on: str = "updates"
+    merge: Count | None = None
+    merge_on: Literal["updates", "parameters"] = "updates"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of(("updates", "parameters"), merge_on=self.merge_on)
-        if self.merge is not None:
-            whole("[1, inf)", merge=self.merge)
-        private = {hasattr(train, "spent") for train in (self.train, self.pretrain or self.train)}
         require(
-            len(private) == 1,
+            hasattr(self.train, "spent") == hasattr(self.pretrain or self.train, "spent"),
             "pretrain: it and the rounds' trainer must both be private or neither, because the "
             "models of both leave the clients",
         )
@@ -73,11 +70,8 @@ class OCFL(FedAvg):
         if self.merge is not None:
             vectors = alone - theta if self.merge_on == "updates" else alone
             labels = merge_clusters(vectors, found, self.merge)
-        memory = {
-            "alone": torch.ones(len(fed)),
-            "found": found.max() + 1,
-            "noise": (found.bincount() == 1).sum(),
-        }
+        noise = (found.bincount() == 1).sum()
+        memory = {"alone": torch.ones(len(fed)), "found": found.max() + 1, "noise": noise}
         models = theta.repeat(int(labels.max()) + 1, 1)
         return State(models, torch.empty_like(labels).index_copy(0, order, labels), memory)
 

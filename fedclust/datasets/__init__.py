@@ -19,6 +19,7 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
+from fedclust.checks import require
 from fedclust.datasets import glyphs, own
 from fedclust.datasets.dataset import Dataset, content_hash
 from fedclust.datasets.decode import Arrays
@@ -52,15 +53,14 @@ def load(
         return mine
     names = (*SPECS, "glyphs")
     for value in (name, name if stand_in is None else stand_in):
-        if value not in names:
-            there = f"there are {', '.join(names)}; add one with datasets.from_arrays"
-            raise ValueError(f"no data set {str(value)[:80]!r}: {there}")
-    if stand_in == name:
-        raise ValueError(f"stand_in={name!r}: must be another set than the one it replaces")
+        there = f"there are {', '.join(names)}; add one with datasets.from_arrays"
+        require(value in names, f"no data set {str(value)[:80]!r}: {there}")
+    other = f"stand_in={name!r}: must be another set than the one it replaces"
+    require(stand_in != name, other)
     known = ("classes", "color", "n", "n_test", "seed") if "glyphs" in (name, stand_in) else ()
-    if wrong := [option for option in options if option not in known]:
-        allowed = f"known are {', '.join(known)}" if known else "only glyphs take any"
-        raise ValueError(f"data set {name!r}: no option {', '.join(wrong)}; {allowed}")
+    wrong = [option for option in options if option not in known]
+    allowed = f"known are {', '.join(known)}" if known else "only glyphs take any"
+    require(not wrong, f"data set {name!r}: no option {', '.join(wrong)}; {allowed}")
     if name == "glyphs":
         return drawn(**options)
     try:
@@ -68,7 +68,7 @@ def load(
     except DataUnavailable as error:
         if stand_in is None:
             raise
-        warnings.warn(f"{stand_in} stands in for {name}: {error}", stacklevel=2)
+        warnings.warn(f"{stand_in} is used for {name}: {error}", stacklevel=2)
     if stand_in != "glyphs":
         return replace(obtain(stand_in, root), stand_in=name)
     spec = SPECS[name]
@@ -122,16 +122,15 @@ def attempts(
     name: str, root: str | Path | None, scratch: Path | None, tried: list[str]
 ) -> Iterator[tuple[str, Arrays]]:
     """What each source brings; `tried` gets the reasons of those that bring nothing."""
-    spec, local, note = SPECS[name], local_sources(name, root), unanswered(name)
-    remote, silent = spec.remote, False
+    spec, note, silent = SPECS[name], unanswered(name), False
+    remote = spec.remote
     if scratch is None:
-        remote = ()
-        remedy = "let XDG_CACHE_HOME name another folder"
+        remote, remedy = (), "let XDG_CACHE_HOME name another folder"
         tried.append(f"nothing is fetched, since {cache_folder()} cannot be written: {remedy}")
     elif note.exists() and abs(time.time() - note.stat().st_mtime) < REMEMBERED:
         remote = ()
         tried.append(f"no source answered lately; `fedclust data {name}` asks them again")
-    for source in (*local, *remote):
+    for source in (*local_sources(name, root), *remote):
         if source in remote:
             say(f"{name}: trying {source.label}")
         try:
@@ -169,11 +168,9 @@ def hashes(name: str, root: str | Path | None = None) -> Iterator[tuple[str, str
 def local_sources(name: str, root: str | Path | None) -> list[Source]:
     """Folders to look in, with labels that mean the same on every machine."""
     given = {"root": root} if root else {"FEDCLUST_DATA": os.environ.get("FEDCLUST_DATA")}
-    places = {label: Path(path) for label, path in given.items() if path} | {
-        "cache": cache_folder()
-    }
+    places = {label: path for label, path in given.items() if path} | {"cache": cache_folder()}
     where = SPECS[name].folder
-    return [Source(f"{label}/{where}", path / where) for label, path in places.items()]
+    return [Source(f"{label}/{where}", Path(path) / where) for label, path in places.items()]
 
 
 def cached(name: str) -> Dataset | None:
@@ -183,8 +180,8 @@ def cached(name: str) -> Dataset | None:
         return None
     try:
         kept = torch.load(path, mmap=True, weights_only=True)
-        if content_hash([half.numpy() for half in kept["arrays"]]) != SPECS[name].sha256:
-            raise ValueError("its content has another hash")
+        same = content_hash([half.numpy() for half in kept["arrays"]]) == SPECS[name].sha256
+        require(same, "its content has another hash")
     except Exception as error:  # a damaged file can make the reader say anything
         with suppress(OSError):
             os.replace(path, path.with_suffix(".damaged"))

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedclust.checks import require
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -36,17 +38,17 @@ class Dataset:
     def __post_init__(self) -> None:
         x, x_test = images("x", self.x), images("x_test", self.x_test)
         y, y_test = labels("y", self.y, len(x)), labels("y_test", self.y_test, len(x_test))
-        if x.shape[1:] != x_test.shape[1:]:
-            shapes = f"{tuple(x.shape[1:])} and {tuple(x_test.shape[1:])}"
-            raise ValueError(f"x and x_test: must be images of one shape, not of {shapes}")
+        shapes = f"{tuple(x.shape[1:])} and {tuple(x_test.shape[1:])}"
+        one = x.shape[1:] == x_test.shape[1:]
+        require(one, f"x and x_test: must be images of one shape, not of {shapes}")
         classes = tuple(self.classes) or named(y, y_test)
         for name, given in (("y", y), ("y_test", y_test)):
             if len(given) and (given.min() < 0 or given.max() >= len(classes)):
                 run = f"{name}: labels run from {given.min()} to {given.max()}, must be from 0"
                 raise ValueError(f"{run} to {len(classes) - 1}: there are {len(classes)} classes")
-        arrays = [half.numpy() for half in (x, y, x_test, y_test)]
         checked = {"x": x, "y": y, "x_test": x_test, "y_test": y_test, "classes": classes}
         checked |= {name: scale(name, getattr(self, name), x.shape[1]) for name in ("mean", "std")}
+        arrays = [half.numpy() for half in (x, y, x_test, y_test)]
         checked["sha256"] = self.sha256 or content_hash(arrays)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -91,61 +93,56 @@ def content_hash(arrays: Sequence[np.ndarray]) -> str:
     return total.hexdigest()
 
 
-def tensor(name: str, given: Any) -> Tensor:
+def tensor(name: str, given: Any) -> tuple[Tensor, str]:
+    """On the processor, and the name of its type."""
     try:
         copied = np.array(given) if isinstance(given, np.ndarray) else given
-        return torch.as_tensor(copied).cpu()
+        found = torch.as_tensor(copied).cpu()
     except (TypeError, ValueError, RuntimeError) as error:
         kind = type(given).__name__
         raise ValueError(f"{name}: must be an array of numbers, not this {kind}") from error
+    return found, str(found.dtype).removeprefix("torch.")
 
 
 def images(name: str, given: Any) -> Tensor:
     """(n, c, h, w) uint8."""
-    x = tensor(name, given)
-    shape, kind = tuple(x.shape), str(x.dtype).removeprefix("torch.")
-    if kind != "uint8":
-        remedy = "(255 * x).round()" if x.is_floating_point() else "x"
-        use = f"use {remedy} as uint8, if that is what they are"
-        raise ValueError(f"{name}: pixels must be uint8, 0 to 255, not {kind}; {use}")
+    x, kind = tensor(name, given)
+    remedy = "(255 * x).round()" if x.is_floating_point() else "x"
+    use = f"use {remedy} as uint8, if that is what they are"
+    require(kind == "uint8", f"{name}: pixels must be uint8, 0 to 255, not {kind}; {use}")
+    axes = f"{name}: must be (n, channels, height, width), not {tuple(x.shape)}"
     x = x[:, None] if x.ndim == 3 else x
-    if x.ndim != 4 or 0 in x.shape[1:]:
-        raise ValueError(f"{name}: must be (n, channels, height, width), not {shape}")
-    if shape[-1] in (1, 3) and x.shape[1] not in (1, 3):
-        use = "the colours come last, use x.transpose(0, 3, 1, 2)"
-        raise ValueError(f"{name}: must be (n, channels, height, width), not {shape}: {use}")
+    require(x.ndim == 4 and 0 not in x.shape[1:], axes)
+    last = x.shape[-1] in (1, 3) and x.shape[1] not in (1, 3)
+    require(not last, f"{axes}: the colours come last, use x.transpose(0, 3, 1, 2)")
     return x
 
 
 def labels(name: str, given: Any, count: int) -> Tensor:
     """(n,) int64, one for each image."""
-    y = tensor(name, given)
-    kind = str(y.dtype).removeprefix("torch.")
-    if y.ndim != 1:
-        shape = tuple(y.shape)
-        raise ValueError(f"{name}: labels must be (n,), not {shape}; of one-hot rows use argmax(1)")
-    if len(y) != count:
-        raise ValueError(f"{name}: must have one label for each of {count} images, not {len(y)}")
-    if len(y) and not kind.startswith(("int", "uint")):
-        raise ValueError(f"{name}: labels must be whole numbers, not {kind}; use int64")
+    y, kind = tensor(name, given)
+    shape, whole = tuple(y.shape), kind.startswith(("int", "uint")) or not len(y)
+    require(y.ndim == 1, f"{name}: labels must be (n,), not {shape}; of one-hot rows use argmax(1)")
+    one_each = f"{name}: must have one label for each of {count} images, not {len(y)}"
+    require(len(y) == count, one_each)
+    require(whole, f"{name}: labels must be whole numbers, not {kind}; use int64")
     return y.long()
 
 
 def named(y: Tensor, y_test: Tensor) -> tuple[str, ...]:
     """Names of classes that have none: their labels, which count from 0."""
-    found = torch.cat([y, y_test]).unique().tolist()
-    if found and found[0] != 0:
-        raise ValueError(f"labels begin at {found[0]}, must begin at 0: subtract {found[0]}")
-    return tuple(map(str, range(found[-1] + 1 if found else 0)))
+    found = torch.cat([y, y_test]).unique().tolist() or [0]
+    begin = f"labels begin at {found[0]}, must begin at 0: subtract {found[0]}"
+    require(found[0] == 0, begin)
+    return tuple(map(str, range(found[-1] + 1 if len(y) + len(y_test) else 0)))
 
 
 def scale(name: str, given: Any, channels: int) -> tuple[float, ...]:
     """Mean or deviation: one number, or one per channel."""
     numbers = tuple(given) if isinstance(given, Iterable) else ()
     finite = all(isinstance(v, Real) and isfinite(v) for v in numbers)
-    above = name == "std"
-    if len(numbers) not in (1, channels) or not finite or (above and min(numbers) <= 0):
-        how_many = "1 number" if channels == 1 else f"1 or {channels} numbers"
-        wanted = f"a list of {how_many}{' above 0' * above}"
-        raise ValueError(f"{name}={str(given)[:80]}: must be {wanted}, e.g. [0.5]")
+    fits = len(numbers) in (1, channels) and finite and (name == "mean" or min(numbers) > 0)
+    how_many = "1 number" if channels == 1 else f"1 or {channels} numbers"
+    wanted = f"a list of {how_many}{' above 0' * (name == 'std')}"
+    require(fits, f"{name}={str(given)[:80]}: must be {wanted}, e.g. [0.5]")
     return numbers

@@ -2,12 +2,15 @@
 
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated
 
 import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedclust.checks import Whole, checked, require
+from fedclust.paths import short
 from fedclust.rng import stream
 
 DIGITS, UPPER, LOWER = "0123456789", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
@@ -18,7 +21,7 @@ OTHERS = "STIXGeneral STIXGeneralBol STIXGeneralItalic cmr10 cmb10 cmss10 cmtt10
 FACES = [*(f"DejaVu{face}" for face in DEJAVU.split()), *OTHERS.split()]
 FINE = 64  # pixels of the fine drawing that all samples of a character in a face are taken from
 WEIGHTS = 3  # stroke weights: as designed, thickened, thickened twice
-MANY = 1_000_000  # samples that still fit into memory
+Many = Annotated[int, "[0, 1_000_000]"]  # samples that still fit into memory
 CHUNK = 2048  # samples drawn at a time; part of what a seed means
 
 
@@ -47,18 +50,13 @@ def drawings(characters: str) -> Tensor:
     return soft.round().byte().view(len(characters), len(fonts), WEIGHTS, FINE, FINE)
 
 
+@checked
 def draw(
-    n: int, classes: int = 10, color: bool = False, seed: int = 0, half: str = "train"
+    n: Many, classes: int = 10, color: bool = False, seed: Whole = 0, half: str = "train"
 ) -> tuple[Tensor, Tensor]:
     """Balanced classes: x (n, 1, 28, 28) or in colour (n, 3, 32, 32), uint8; y (n,) int64."""
-    if type(classes) is not int or classes not in CHARACTERS:
-        raise ValueError(f"classes={classes!r}: must be 10, 47 or 62, as many as glyphs have")
-    if type(n) is not int or not 0 <= n <= MANY:
-        raise ValueError(f"n={n!r}: must be a whole number of glyphs, from 0 to {MANY:,}")
-    if type(seed) is not int or type(color) is not bool:
-        raise ValueError(
-            f"seed={seed!r}, color={color!r}: must be a whole number and true or false"
-        )
+    known = type(classes) is int and classes in CHARACTERS
+    require(known, f"classes={short(classes)}: must be 10, 47 or 62, as many as glyphs have")
     size, channels = (32, 3) if color else (28, 1)
     fine = drawings(CHARACTERS[classes])
     order = torch.randperm(n, generator=stream(seed, "glyphs", half, "order"))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedclust.checks import require
 from fedclust.datasets.dataset import Dataset, images
 from fedclust.datasets.registry import SPECS, cache_file
 from fedclust.paths import write
@@ -23,25 +24,25 @@ def from_arrays(
     Images are (n, c, h, w) or (n, h, w), uint8; labels count from 0. Without a test half, let the
     partitioner divide each client's images: ``{"name": name, "pooled": True}``.
     """
-    if name in (*SPECS, "glyphs") or not usable(name):
-        raise ValueError(f"name={name!r}: must be new, of letters, digits and _, e.g. 'my_faces'")
+    new = name not in (*SPECS, "glyphs") and usable(name)
+    require(new, f"name={name!r}: must be new, of letters, digits and _, e.g. 'my_faces'")
     x = images("x", x)
     if x_test is None and y_test is None:
         x_test, y_test = x[:0], []
     made = Dataset(name, x, y, x_test, y_test, classes, f"registered as {name}")
-    there = find(name)
+    there, file = find(name), cache_file(f"own/{name}")
     if there is None:
-        keep(made)
-    elif (there.sha256, there.classes) != (made.sha256, made.classes):
-        file = cache_file(f"own/{name}")
-        raise ValueError(f"{name!r} has other content: use another name, or delete {file}")
+        keep(made, file)
+        return made
+    same = (there.sha256, there.classes) == (made.sha256, made.classes)
+    require(same, f"{name!r} has other content: use another name, or delete {file}")
     return made
 
 
 def from_folder(name: str, folder: str | Path) -> Dataset:
     """Pictures in ``<folder>/train/<class>/`` and ``<folder>/test/<class>/``, kept as `name`."""
-    halves = [Path(folder) / half for half in ("train", "test")]
-    classes = sorted(place.name for place in halves[0].glob("*") if place.is_dir())
+    train, test = Path(folder) / "train", Path(folder) / "test"
+    classes = sorted(place.name for place in train.glob("*") if place.is_dir())
     files = [
         [
             (file, label)
@@ -49,11 +50,10 @@ def from_folder(name: str, folder: str | Path) -> Dataset:
             for file in sorted((half / kind).glob("*"))
             if file.suffix.lower() in SUFFIXES
         ]
-        for half in halves
+        for half in (train, test)
     ]
-    if not files[0]:
-        raise ValueError(f"{folder}: has no pictures in train/<class>/; make a folder per class")
     n, both = len(files[0]), files[0] + files[1]
+    require(n, f"{folder}: has no pictures in train/<class>/; make a folder per class")
     x, y = pictures([file for file, _ in both]), np.array([label for _, label in both])
     return from_arrays(name, x[:n], y[:n], x[n:], y[n:], classes)
 
@@ -69,9 +69,8 @@ def pictures(files: Sequence[Path]) -> np.ndarray:
                 opened.append(picture.convert("L" if picture.mode in ("1", "L") else "RGB"))
         except (OSError, ValueError, Image.DecompressionBombError) as error:
             raise ValueError(f"{file}: is no picture that can be read; remove it") from error
-        if opened[-1].size != opened[0].size:
-            size, first = opened[-1].size, opened[0].size
-            raise ValueError(f"{file}: has size {size}, must have that of the first, {first}")
+        size, first = opened[-1].size, opened[0].size
+        require(size == first, f"{file}: has size {size}, must have that of the first, {first}")
     mode = "RGB" if any(picture.mode == "RGB" for picture in opened) else "L"
     arrays = [np.atleast_3d(np.asarray(picture.convert(mode))) for picture in opened]
     return np.stack(arrays).transpose(0, 3, 1, 2)
@@ -90,15 +89,13 @@ def find(name: str) -> Dataset | None:
         kept = torch.load(file, mmap=True, weights_only=True)
         x, y, x_test, y_test = kept["arrays"]
         made = Dataset(name, x, y, x_test, y_test, kept["classes"], f"registered as {name}")
-        if made.sha256 != kept["sha256"]:
-            raise ValueError("content and hash differ")
+        require(made.sha256 == kept["sha256"], "content and hash differ")
     except Exception as error:  # a damaged file can make the reader say anything
         raise OSError(f"{file} is damaged: delete it, and register {name!r} again") from error
     return made
 
 
-def keep(data: Dataset) -> None:
-    file = cache_file(f"own/{data.name}")
+def keep(data: Dataset, file: Path) -> None:
     arrays = [half.contiguous() for half in (data.x, data.y, data.x_test, data.y_test)]
     kept = {"arrays": arrays, "classes": data.classes, "sha256": data.sha256}
     try:

@@ -20,7 +20,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedclust import algorithms, fast
+from fedclust import algorithms, fast, models, partition
 from fedclust.experiments import build, own, tasks
 from fedclust.experiments.trial import Trial
 from fedclust.paths import digest, write
@@ -44,7 +44,10 @@ def modules(folder: str) -> frozenset[str]:
 
 
 CORE = modules("") - set(CATALOGUES)  # followed wherever they are imported
-OWN = modules("algorithms") | modules("experiments/tasks")  # followed from the method and the task
+ROOMS = ("algorithms", "experiments/parts", "experiments/tasks")
+OWN = frozenset().union(
+    *map(modules, ROOMS)
+)  # followed from the trial's task, method, split, model
 HOUR = 3600.0  # seconds after which nobody writes to a temporary file any more
 version = cache(metadata.version)
 
@@ -152,8 +155,10 @@ def own_files(trial: Trial) -> dict[str, Path]:
 def code(trial: Trial) -> dict[str, frozenset[str] | None]:
     """The modules that the trial runs; of a catalogue, the definitions that it needs."""
     settings = trial.settings
-    method = getattr(algorithms, settings.get("method", {}).get("kind", ""), None)
-    files = [tasks.find(trial.task).__module__, *([method.__module__] if method else [])]
+    files = [tasks.find(trial.task).__module__]
+    for room, part in ((algorithms, "method"), (partition, "partition"), (models, "model")):
+        home = getattr(room, settings.get(part, {}).get("kind", ""), None)
+        files += [home.__module__] if home and home.__module__ in OWN else []
     mine = own_files(trial)
     needs = {name for module in mine for name in own.imports(module, mine)}
     files += sorted(needs & (CORE | OWN))
@@ -162,8 +167,8 @@ def code(trial: Trial) -> dict[str, frozenset[str] | None]:
     found: dict[str, frozenset[str] | None] = dict.fromkeys(whole)
     settings = settings | {"privacy": settings.get("train", {}).get("privacy") or {}}
     for catalogue, setting in CATALOGUES.items():
-        part = settings.get(setting) or {}
-        names = {part.get("kind", "Dataset")} if part else set()  # the content of data has a hash
+        given = settings.get(setting) or {}
+        names = {given.get("kind", "Dataset")} if given else set()  # the content of data has a hash
         names |= {name for module in whole - {BUILD} for name in referred(module, catalogue)}
         counted = found[catalogue] = frozenset(needed(catalogue, names))
         for module in imported(catalogue, counted) & CORE:

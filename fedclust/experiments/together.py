@@ -8,8 +8,8 @@ from typing import Any
 
 from fedclust import algorithms
 from fedclust.experiments.trial import Trial
+from fedclust.fast import Results, side_by_side
 from fedclust.paths import digest
-from fedclust.sharing import Results, side_by_side
 
 SAME = (
     "data",

@@ -6,6 +6,7 @@
     noise, large_products for private training; for matrices that only PyTorch multiplies
     keep_freed_memory,    for processes that train
     keep_workers
+    shared, side_by_side  for trials that begin alike: what they have in common is computed once
     files                 which of its files a training enters: they are part of a record's key
 
 The doors are an allow-list. They name the classes, fields and values that compiled code
@@ -22,13 +23,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from fedclust.fast.sharing import Results as Results
+from fedclust.fast.sharing import shared as shared
+from fedclust.fast.sharing import side_by_side as side_by_side
 from fedclust.fast.tuning import keep_freed_memory as keep_freed_memory
 from fedclust.fast.tuning import keep_workers as keep_workers
 
 if TYPE_CHECKING:
+    from fedclust.algorithms.ifca import Batch
     from fedclust.algorithms.joint import Joint, Seen
     from fedclust.federation import Federation
-    from fedclust.gradients import Batch
     from fedclust.models import Model
     from fedclust.training import LocalSGD
 

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedclust.algorithms.ifca import Batch
 from fedclust.algorithms.joint import Joint, Seen
 from fedclust.fast import candidates
 from fedclust.fast.compiled import on_threads
 from fedclust.fast.products import VECTOR
 from fedclust.fast.training import geometry
-from fedclust.gradients import Batch, shares
 from fedclust.models import Model
 from fedclust.rng import stream
 
@@ -156,7 +156,10 @@ def with_blocks(
 def losses(model: Model, rows: Tensor, batch: Batch) -> Tensor:
     """Mean loss of every client's batch under every model, (N, K)."""
     x, y, mask = batch
-    images, share = x.flatten(0, 1).unflatten(1, model.shape), shares(mask, rows)
+    images, share = (
+        x.flatten(0, 1).unflatten(1, model.shape),
+        mask.to(rows) / mask.sum(1, keepdim=True),
+    )
     each = [
         nn.functional.cross_entropy(model.logits(row, images), y.flatten(), reduction="none")
         for row in rows

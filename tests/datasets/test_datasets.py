@@ -263,15 +263,15 @@ def test_nothing_stands_in_unasked_or_unneeded(tmp_path, recwarn):
 def test_a_stand_in_says_so(tmp_path, monkeypatch):
     for name in ("emnist", "cifar10"):
         monkeypatch.setitem(datasets.SPECS, name, datasets.replace(datasets.SPECS[name], remote=()))
-    with pytest.warns(UserWarning, match="glyphs stands in for emnist: emnist cannot be had"):
+    with pytest.warns(UserWarning, match="glyphs is used for emnist: emnist cannot be had"):
         data = load("emnist", stand_in="glyphs", n=94, n_test=47)
     assert (data.name, data.stand_in, data.shape) == ("glyphs", "emnist", (1, 28, 28))
     assert data.classes == tuple(datasets.SPECS["emnist"].classes) and len(data.x) == 94
-    with pytest.warns(UserWarning, match="stands in for cifar10"):
+    with pytest.warns(UserWarning, match="is used for cifar10"):
         data = load("cifar10", stand_in="glyphs", n=20, n_test=10)
     assert data.stand_in == "cifar10" and data.shape == (3, 32, 32) and len(data.classes) == 10
     registry(tmp_path)
-    with pytest.warns(UserWarning, match="toy stands in for emnist"):
+    with pytest.warns(UserWarning, match="toy is used for emnist"):
         data = load("emnist", stand_in="toy")
     assert same(data) and (data.name, data.stand_in, data.source) == (
         "toy",

@@ -26,6 +26,7 @@ DCFL, JOINT, SLICED = (
     trial("Joint"),
     trial(partition={"kind": "label_slices", "clients": 5, "slices_per_client": 2}),
 )
+TURNED = trial(partition={"kind": "dirichlet_rotated", "clients": 2, "samples": 20})
 CAFA = Trial({"classes": 10, "each": 5, "cases": [], "generator": "paper"}, 0, task="iid_found")
 
 
@@ -61,7 +62,7 @@ def expired(edit, trials, *change):
     return [i for i, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1]]
 
 
-IMPORTS = "\nimport torch\n"  # stands in every module
+IMPORTS = "\nimport numpy as np\n"
 
 
 @pytest.mark.parametrize(
@@ -69,23 +70,25 @@ IMPORTS = "\nimport torch\n"  # stands in every module
     [
         ("partition", IMPORTS, IMPORTS + "\ndef halves(data, clients): ...\n", []),
         ("partition", "def label_slices(", "@cache\ndef label_slices(", [2]),
-        ("partition", "def iid(", "@cache\ndef iid(", [0, 1, 3]),
-        ("models", "\ndef mlp(", "\ndef resnet(shape): ...\n\ndef mlp(", []),
+        ("partition", "def iid(", "@cache\ndef iid(", [0, 1]),
+        ("models", "\n@checked\ndef mlp(", "\ndef resnet(shape): ...\n\n@checked\ndef mlp(", []),
         ("models", "\ndef cnn(", "\n@cache\ndef cnn(", []),
         ("experiments.tasks.cafa", "rows = ", "rows = None, ", [3]),
-        ("experiments.tasks.train", "rounds=", "rounds=0 + ", [0, 1, 2]),
+        ("experiments.parts.cafa", "order, ", "none, order, ", [3]),
+        ("experiments.parts.dcfl", "\nimport", "\nimport ast\nimport", [4]),
+        ("experiments.tasks.train", "rounds=", "rounds=0 + ", [0, 1, 2, 4]),
         ("algorithms.dcfl", "\nimport", "\nimport ast\nimport", [0]),
-        ("algorithms.base", "\nimport", "\nimport ast\nimport", [0, 1, 2, 3]),
+        ("algorithms.base", "\nimport", "\nimport ast\nimport", [0, 1, 2, 3, 4]),
         ("privacy", "class DPSGD", "class Else: ...\n\n\nclass DPSGD", []),
         ("datasets.download", "\nimport", "\nimport ast\nimport", []),
         ("datasets", "\ndef load(", "\n@cache\ndef load(", []),
-        ("datasets.dataset", "    def shrunk(", "    @cache\n    def shrunk(", [0, 1, 2]),
-        ("federation", "\nimport", "\nimport ast\nimport", [0, 1, 2, 3]),
+        ("datasets.dataset", "    def shrunk(", "    @cache\n    def shrunk(", [0, 1, 2, 4]),
+        ("federation", "\nimport", "\nimport ast\nimport", [0, 1, 2, 3, 4]),
         ("report.plots", "\nimport", "\nimport ast\nimport", []),
     ],
 )
 def test_a_change_runs_again_what_it_touches(edit, module, old, new, run_again):
-    trials = [DCFL, JOINT, SLICED, CAFA]
+    trials = [DCFL, JOINT, SLICED, CAFA, TURNED]
     assert expired(edit, trials, f"fedclust.{module}", old, new) == run_again
 
 
@@ -120,7 +123,7 @@ def test_all_modules_of_the_core_that_a_trial_loads_are_counted():
     run = subprocess.run(
         [sys.executable, "-c", LOADED, given], capture_output=True, check=True, text=True
     )
-    not_run = {"fedclust.paths", "fedclust.mixtures", "fedclust.groups", "fedclust.gradients"}
+    not_run = {"fedclust.paths"}
     not_run.add("fedclust.accounting")  # imported by privacy, which these trials have none of
     for each, loaded in zip(trials, run.stdout.splitlines(), strict=True):
         core = (cache.CORE | set(cache.CATALOGUES)) - not_run

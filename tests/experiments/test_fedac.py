@@ -8,7 +8,7 @@ from fedclust.experiments import Trial, alter, sweep
 from fedclust.experiments.tasks.fedac import forced
 from fedclust.experiments.tasks.train import train
 from fedclust.experiments.together import families
-from fedclust.sharing import Results
+from fedclust.fast.sharing import Results
 
 BASE = {
     "data": {"name": "glyphs", "n": 600, "n_test": 60},

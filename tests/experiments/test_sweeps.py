@@ -22,7 +22,7 @@ from fedclust.experiments import (
     together,
 )
 from fedclust.experiments.cache import Place
-from fedclust.sharing import Results
+from fedclust.fast.sharing import Results
 
 SETTINGS = {
     "data": {"name": "glyphs", "n": 400, "n_test": 100, "seed": 0},

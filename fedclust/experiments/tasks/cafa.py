@@ -3,11 +3,11 @@
 import pandas as pd
 import torch
 
-from fedclust import partition
 from fedclust.algorithms import cafa
 from fedclust.algorithms.base import mean_by
 from fedclust.experiments import build
 from fedclust.experiments.build import Settings
+from fedclust.experiments.parts.cafa import iid_mix_counts
 from fedclust.experiments.progress import Tell, quiet
 
 __all__ = ["iid_found", "weighing"]
@@ -22,7 +22,7 @@ def iid_found(settings: Settings, seed: int, progress: Tell = quiet) -> pd.DataF
     y = torch.arange(settings["classes"]).repeat_interleave(settings["each"])
     generator, cases, rows = settings["generator"], settings["cases"], []
     for done, (iid, other) in enumerate(cases):
-        counts, group = partition.iid_mix_counts(y, iid, other, generator=generator, seed=seed)
+        counts, group = iid_mix_counts(y, iid, other, generator=generator, seed=seed)
         vectors, truth = counts.double() / counts.sum(1, keepdim=True), group == 0
         best, silhouettes = cafa.best_k(vectors, seed)
         rows += [(iid, other, 0, k, "silhouette", value) for k, value in silhouettes.items()]

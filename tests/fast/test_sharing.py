@@ -5,8 +5,8 @@ from dataclasses import replace
 import torch
 
 from fedclust import LocalSGD, datasets, models, partition
+from fedclust.fast.sharing import Results, content, side_by_side
 from fedclust.privacy import DPSGD
-from fedclust.sharing import Results, content, side_by_side
 
 DATA = datasets.load("glyphs", n=60, n_test=20)
 CLIENTS = torch.tensor([0, 2])

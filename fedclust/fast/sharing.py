@@ -68,12 +68,13 @@ def content(thing: Any) -> Hashable:
     if isinstance(thing, Tensor):
         plain = thing.detach().cpu().contiguous()
         return str(plain.dtype), plain.shape, sha1(plain.numpy().data).digest()
-    if isinstance(thing, Federation):
-        if thing not in _federations:
-            _federations[thing] = tuple(content(getattr(thing, f.name)) for f in fields(thing))
+    if isinstance(thing, Federation) and thing in _federations:
         return _federations[thing]
     if is_dataclass(thing):
-        return type(thing), *(content(getattr(thing, f.name)) for f in fields(thing))
+        found = type(thing), *(content(getattr(thing, f.name)) for f in fields(thing))
+        if isinstance(thing, Federation):
+            _federations[thing] = found
+        return found
     if isinstance(thing, partial):
         return thing.func, content(thing.args), content(thing.keywords)
     if isinstance(thing, dict):
