@@ -37,6 +37,10 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"fedclust.experiments.parts.{PAPERS[name]}"), name)
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *PAPERS})
+
+
 @dataclass(frozen=True)
 class Model:
     """An architecture. `build` must be importable (a function or a partial of one) to travel

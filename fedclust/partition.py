@@ -57,6 +57,10 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"fedclust.experiments.parts.{PAPERS[name]}"), name)
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *PAPERS})
+
+
 def iid(data: Dataset, clients: int, *, seed: int = 0, **options: Any) -> Federation:
     """Every client has an equal random share; one group.
 
