@@ -1,5 +1,4 @@
-"""Splits that only the comparison of methods uses: labels skewed without groups, labels at random.
-"""
+"""Splits that only the comparison uses: labels skewed without groups, labels at random."""
 
 from dataclasses import replace
 from typing import Annotated, Any
