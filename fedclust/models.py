@@ -9,36 +9,26 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
-from importlib import import_module
 from itertools import accumulate, pairwise
 from numbers import Integral
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from fedclust import fast
 from fedclust.checks import Count, checked, require
-from fedclust.paths import short
+from fedclust.paths import from_parts, short
 from fedclust.rng import stream
 
 Widths = tuple[int, ...]
 
 PAPERS = {"vgg19": "cafa"}  # as in `partition`
 __all__ = ["cnn", "mlp", *PAPERS]  # what a trial can name
+__getattr__, __dir__ = from_parts(__name__, PAPERS)
 
 CHUNK = 512  # samples in a forward pass: their activations stay in the cache
 WIDEST = 100_000  # units, channels or classes of a layer
-
-
-def __getattr__(name: str) -> Any:
-    if name not in PAPERS:
-        raise AttributeError(f"module 'fedclust.models' has no attribute {name!r}")
-    return getattr(import_module(f"fedclust.experiments.parts.{PAPERS[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *PAPERS})
 
 
 @dataclass(frozen=True)

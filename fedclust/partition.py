@@ -15,7 +15,6 @@ their labels. No sample is held twice, except by the "code" generator of `iid_mi
 """
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from fedclust.assembly import (
 from fedclust.checks import Count, checked, require, whole
 from fedclust.datasets import Dataset
 from fedclust.federation import Federation
-from fedclust.paths import short
+from fedclust.paths import from_parts, short
 from fedclust.rng import numpy_stream
 from fedclust.rotation import turn
 
@@ -49,16 +48,7 @@ PAPERS = {  # splits of one paper, each in `experiments.parts.<paper>`, loaded w
 }
 __all__ = ["class_counts", "class_groups", "consecutive", "iid", "label_slices"]
 __all__ += ["turn", *(PAPERS.keys() - {"TABLES"})]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in PAPERS:
-        raise AttributeError(f"module 'fedclust.partition' has no attribute {name!r}")
-    return getattr(import_module(f"fedclust.experiments.parts.{PAPERS[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *PAPERS})
+__getattr__, __dir__ = from_parts(__name__, PAPERS)
 
 
 def iid(data: Dataset, clients: int, *, seed: int = 0, **options: Any) -> Federation:

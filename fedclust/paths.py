@@ -3,7 +3,9 @@
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,17 @@ def digest(value: Any) -> str:
         return int(v) if isinstance(v, float) and v.is_integer() else v
 
     return hashlib.sha256(json.dumps(plain(value), sort_keys=True).encode()).hexdigest()
+
+
+def from_parts(module: str, papers: dict[str, str]) -> tuple[Callable, Callable]:
+    """A module's `__getattr__` and `__dir__`: names of one paper are in `experiments.parts`."""
+
+    def find(name: str) -> Any:
+        if name not in papers:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        return getattr(import_module(f"fedclust.experiments.parts.{papers[name]}"), name)
+
+    return find, lambda: sorted({*vars(sys.modules[module]), *papers})
 
 
 def short(value: Any) -> str:

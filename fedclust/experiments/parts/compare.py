@@ -1,19 +1,35 @@
-"""Splits that only the comparison uses: labels skewed without groups, labels at random."""
+"""What only the comparison uses: its controls, labels skewed without groups, labels at random.
 
-from dataclasses import replace
-from typing import Annotated, Any
+The controls say what clustering would be worth if the groups were known. `Oracle` and `Told` are
+the only methods that read `Federation.group`, the ground truth. They are no methods that anybody
+could run: they say how much there is to gain. `FineTuned` reads nothing that a client does not
+have.
+
+A method that serves something else than it trains keeps the trained model in
+`state.memory["global"]`; `state.models` are what the clients are served and scored with.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
 
+from fedclust.algorithms.base import Info, State, cost, sample_within
+from fedclust.algorithms.fedavg import FedAvg
 from fedclust.assembly import by_table
-from fedclust.checks import Count, Positive, checked
+from fedclust.checks import Count, Number, Positive, checked, require
 from fedclust.datasets import Dataset
 from fedclust.experiments.parts.ifca import equal_groups
 from fedclust.federation import Federation
-from fedclust.rng import numpy_stream, stream
+from fedclust.rng import key, numpy_stream, stream
+from fedclust.training import LocalSGD
 
-__all__ = ["dirichlet", "poisoned"]
+__all__ = ["FineTuned", "Oracle", "Told", "dirichlet", "poisoned"]
+
+NEVER = -1e4  # the bias of an answer that is forbidden
 
 
 @checked
@@ -60,3 +76,103 @@ def poisoned(
         wrong = torch.randint(fed.classes, y.shape, generator=draw)
         new["y" + end] = torch.where(group[:, None].bool() & mask, wrong, y)
     return replace(fed, group=group, **new)
+
+
+@dataclass(frozen=True)
+class Oracle(FedAvg):
+    """FedAvg inside the true groups: the most that knowing the groups can bring.
+
+    A client that changes its group takes its new group's model. No paper's method may do this.
+    """
+
+    def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
+        return State(theta.repeat(int(fed.group.max()) + 1, 1), fed.group)
+
+    def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
+        return super().step(state._replace(labels=fed.group), fed, seed, t)
+
+    def choose(self, state: State, fed: Federation, seed: int, t: int) -> Tensor:
+        return sample_within(fed, self.fraction, state.labels, seed, t)
+
+    def trains_newcomers(self, state: State) -> bool:
+        return False
+
+    def admit(self, state: State, fed: Federation, seed: int, t: int) -> State:
+        missing = int(fed.group.max()) + 1 - len(state.models)  # a group that nobody was in
+        first = self.train.model.init(seed).to(state.models).expand(max(missing, 0), -1)
+        return State(torch.cat([state.models, first]), fed.group)
+
+
+@dataclass(frozen=True)
+class Told(FedAvg):
+    """FedAvg that may only answer labels which the client's true group holds.
+
+    It trains exactly like FedAvg. The served models differ from the trained one in the last bias,
+    which forbids the other labels: what clusters would bring if knowing the labels were all.
+    """
+
+    begins_as: ClassVar[str] = "FedAvg"
+
+    def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
+        last = list(self.train.model.module(theta).parameters())[-1]
+        require(
+            last.shape == (fed.classes,),
+            f"model={self.train.model.name!r}: its last parameter must be the bias of the answers, "
+            f"one for each of {fed.classes} classes",
+        )
+        return self.serve(super().init(theta, fed, seed), fed)
+
+    def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
+        plain = State(state.memory["global"], torch.zeros_like(state.labels))
+        new, info = super().step(plain, fed, seed, t)
+        return self.serve(new, fed), info
+
+    def serve(self, state: State, fed: Federation) -> State:
+        """One row per group: the model (1, P) with a bias for the labels that the group holds."""
+        held = (one_hot(fed.y, fed.classes).bool() & fed.mask[..., None]).any(1)  # (N, classes)
+        groups = fed.group.unique()
+        known = torch.stack([held[fed.group == k].any(0) for k in groups])  # (groups, classes)
+        models = state.models.repeat(len(groups), 1)
+        answers = models[:, -fed.classes :]
+        answers[~known] = NEVER
+        labels = torch.searchsorted(groups, fed.group)
+        return State(models, labels, {"global": state.models})
+
+    def trains_newcomers(self, state: State) -> bool:
+        return False
+
+    def admit(self, state: State, fed: Federation, seed: int, t: int) -> State:
+        return self.serve(State(state.memory["global"], state.labels), fed)
+
+
+@dataclass(frozen=True)
+class FineTuned(FedAvg):
+    """FedAvg, and before it is scored each client trains the model alone for some `epochs`.
+
+    What a client trains alone is served to nobody else and forgotten in the next round.
+    """
+
+    begins_as: ClassVar[str] = "FedAvg"
+
+    train: LocalSGD
+    epochs: Number = 5
+
+    def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
+        models, everyone = theta.repeat(len(fed), 1), torch.arange(len(fed))
+        return State(models, everyone, {"global": theta[None]})
+
+    def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
+        plain, everyone = torch.zeros_like(state.labels), torch.arange(len(fed))
+        new, chosen, _ = self.average(State(state.memory["global"], plain), fed, seed, t)
+        models = new.models.repeat(len(fed), 1)
+        if self.epochs:
+            alone = replace(self.train, epochs=self.epochs, steps=None)
+            models = alone(models, fed, everyone, key(seed, "alone"), t)
+        info = cost(new, chosen, extra=len(fed) * bool(self.epochs))
+        return State(models, everyone, {"global": new.models}), info
+
+    def trains_newcomers(self, state: State) -> bool:
+        return False
+
+    def admit(self, state: State, fed: Federation, seed: int, t: int) -> State:
+        return self.init(state.memory["global"][0], fed, seed)
