@@ -156,7 +156,7 @@ def large_products(like: Tensor, products: int) -> AbstractContextManager[None]:
 
 def files(model: str, method: str = "") -> set[str]:
     """The modules of this folder that a run enters, by the names of its model and its method."""
-    found = {"fast"}  # without tuning: it changes how long, never what
+    found = {"fast"}  # without tuning and sharing: they change how long, never what
     if plain():
         return found | {"fast.quantiles"}
     if model not in ("mlp", "cnn"):

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fedclust import datasets, models
+from fedclust import datasets
 from fedclust.datasets import download
 from fedclust.datasets.decode import Edition
+from fedclust.experiments.parts.cafa import torchvision_vgg
 
 NAMES = Edition(["a", "b"], lambda parts: parts)
 
@@ -199,7 +200,7 @@ def test_a_download_without_end_is_stopped(tmp_path, scratch, monkeypatch):
 
 
 def test_addresses_are_torchvisions():
-    models.torchvision_vgg()  # after this it can be imported everywhere
+    torchvision_vgg()  # after this it can be imported everywhere
     from torchvision import datasets as published
 
     mirrors = {"mnist": published.MNIST.mirrors, "fashion_mnist": published.FashionMNIST.mirrors}
