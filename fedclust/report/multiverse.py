@@ -129,6 +129,7 @@ def publish(
     content["claims"] = judged(paper, drawn, found, ours)
     written = [path(paper.key, ".json")]
     text = json.dumps(content, ensure_ascii=False)
+    written[0].parent.mkdir(parents=True, exist_ok=True)
     write(written[0], lambda aside: aside.write_text(f"{text}\n", encoding="utf-8"))
     for claim in content["claims"]:
         if claim["headline"]:
@@ -375,7 +376,7 @@ def section(report: Any) -> None:
     report.table("table-extra-multiverse", table(content), caption, source(content))
     for claim in content["claims"]:
         if claim["headline"]:
-            said = f"{claim['id']}, {claim['short']}: holds in {counted(claim['sign'])} of readings"
+            said = f"{claim['id']}, {claim['short']}: holds in {counted(claim['sign'])}"
             report.figure(f"fig-extra-multiverse-{claim['id']}", curve(content, claim), said)
 
 

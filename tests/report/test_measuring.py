@@ -106,3 +106,5 @@ def test_every_notebook_can_be_measured(key):
     assert any("sweeps" in statement.code.co_names for statement in program)
     paper = papers.load(key)
     assert measuring.reads(key) <= paper.settings.keys()
+    source = (root() / "replications" / f"{key}.py").read_text()
+    assert all(f'"{plan}"' in source for plan in paper.multiverse["plans"])

@@ -181,3 +181,34 @@ def test_a_curve_shows_every_draw_and_every_value(tmp_path, monkeypatch):
     assert [label.get_text() for label in below.get_yticklabels()] == ["rate 1", "rate 2", "rate 3"]
     ticks = [line for line in below.lines if line.get_marker() == "|"]
     assert sum(len(line.get_xdata()) for line in ticks) == 9
+
+
+class Page:
+    """What a notebook's report is asked to show."""
+
+    def __init__(self):
+        self.paper, self.shown = toy(), {}
+
+    def table(self, name, frame, caption, source):
+        self.shown[name] = frame, caption
+
+    def figure(self, name, fig, caption):
+        self.shown[name] = fig, caption
+
+
+def test_a_notebook_shows_the_table_and_a_curve_for_each_headline_claim(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDCLUST_FIGURES", str(tmp_path))
+    said: list = []
+    monkeypatch.setattr("IPython.display.display", said.append)
+    page = Page()
+    multiverse.section(page)
+    assert "make readings KEYS=toy" in said[0].data and not page.shown
+    drawn, found = toy_frames()
+    frames = drawn, found, found[:1]
+    monkeypatch.setattr(multiverse, "readings", lambda *_: frames)
+    written = multiverse.publish(toy(), 9, 1, print)
+    assert [path.name for path in written] == ["toy.json", "toy-c1.svg", "toy-c1.png"]
+    multiverse.section(page)
+    frame, _ = page.shown["table-extra-multiverse"]
+    assert frame["holds in"].tolist() == ["4 of 9 [14, 79] %"]
+    assert "holds in 4 of 9" in page.shown["fig-extra-multiverse-c1"][1]
