@@ -128,6 +128,23 @@ def regrouped(record: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["algorithm", "seed", "round", "regrouped"])
 
 
+def moved(record: pd.DataFrame, since: int) -> dict[str, pd.DataFrame]:
+    """How restless clusters are: per seed and algorithm, from the round `since` on.
+
+    "changes" is the share of measurements at which clusters were others than before, "jumps" the
+    mean change of a client's accuracy from one measurement to the next, over all rounds. "clusters"
+    and "reclustered" are the server's means.
+    """
+    late, by = record[record["round"] >= since], ["seed", "algorithm"]
+    anew = regrouped(late).groupby(by, observed=True).regrouped.mean().unstack()
+    scores = record[record.metric == "accuracy"]
+    steps = scores.groupby([*by, "client"], observed=True).value.diff()
+    jumps = scores.assign(jump=steps.abs()).groupby(by, observed=True).jump.mean().unstack()
+    server = late[late.client == -1].groupby(["metric", *by], observed=True).value.mean().unstack()
+    said = {name: server.loc[name] for name in ("clusters", "reclustered")}
+    return {"changes": anew, "jumps": jumps, **said}
+
+
 def smoothed(frame: pd.DataFrame, s: float, scale: float = 1000.0) -> pd.DataFrame:
     """Time-weighted exponential moving average along the columns (rounds), unbiased at the start.
 

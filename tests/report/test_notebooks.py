@@ -95,7 +95,7 @@ def test_a_notebook_is_short_and_its_parameters_are_literals(key):
     assert given["tier"] == "quick" and given.keys() <= changeable | {"seeds"} | papers.RUN.keys()
 
 
-READABLE = ["fedac"]
+READABLE = ["dcfl", "fedac"]
 LONGEST = 25  # lines of a cell
 
 

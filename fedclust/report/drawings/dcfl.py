@@ -14,6 +14,12 @@ from fedclust import geometry
 from fedclust.report import plots
 
 Points = Sequence[Sequence[float]]
+SETTINGS = {  # of fig. 5, by the case in the record
+    "static": "no newcomers, no drift, no privacy",
+    "noiseless": "newcomers, drift, no privacy",
+    "joins": "newcomers, no drift, privacy",
+    "drifts": "no newcomers, drift, privacy",
+}
 
 
 def client_panels(
@@ -31,6 +37,43 @@ def client_panels(
         plots.client_curves(ax, part, title=title, printed=printed)
         ax.label_outer()
     plots.legend(fig)
+    return fig
+
+
+def shapes() -> Figure:
+    """DCFL, fig. 1: pairs of updates with starts A, C and ends B, D."""
+    pairs: dict[str, tuple[Points, Points]] = {
+        "any two updates": ([[0.0, 0.0], [3.0, 0.2]], [[0.6, 1.6], [2.0, 1.5]]),
+        "running apart": ([[1.0, 0.0], [2.0, 0.0]], [[0.0, 0.0], [3.0, 0.0]]),
+        "running together": ([[0.0, 0.0], [3.0, 0.0]], [[1.0, 0.0], [2.0, 0.0]]),
+        "side by side": ([[0.0, 0.0], [1.5, 0.0]], [[0.0, 1.2], [1.5, 1.2]]),
+    }
+    fig, axes = plots.panels(1, 4, height=1.9)
+    for ax, (name, (starts, ends)) in zip(axes, pairs.items(), strict=True):
+        update_pair(ax, name, starts, ends, ("AB", "CD"))
+    return fig
+
+
+def one_origin() -> Figure:
+    """DCFL, fig. 2: two updates from one model, by their angle and the ratio of their lengths."""
+    fig, axes = plots.panels(1, 3, height=2.0)
+    for ax, degrees, length in zip(axes, (30, 90, 90), (1.0, 1.0, 0.4), strict=True):
+        gamma = np.deg2rad(degrees)
+        ends = [[0.0, 1.0], [length * np.sin(gamma), length * np.cos(gamma)]]
+        root = f"$\\sqrt{{(1-\\cos\\gamma)/2}}$ = {np.sin(gamma / 2):.2f}"
+        title = f"$\\gamma$ = {degrees}°, |AC|/|AB| = {length:g}\n{root}"
+        update_pair(ax, title, [[0.0, 0.0]] * 2, ends, ("AB", "AC"))
+    return fig
+
+
+def lengths(degrees: Any, omega: dict[float, np.ndarray]) -> Figure:
+    """DCFL, fig. 3: the divergence of two updates from one origin, a curve per ratio of lengths."""
+    fig, ax = plots.panels(height=2.6, width=4.6)
+    for k, (ratio, curve) in enumerate(omega.items()):
+        ax.plot(degrees, curve, label=f"{ratio:g}", **plots.look(k) | {"marker": ""})
+    below = "angle between the updates (degrees)"
+    ax.set(xlabel=below, ylabel="divergence $\\omega$", xticks=range(0, 181, 30))
+    ax.legend(title="shorter / longer", loc="lower right")
     return fig
 
 
