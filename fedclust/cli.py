@@ -183,7 +183,8 @@ def settle(args: argparse.Namespace) -> int:
         signal.signal(signal.SIGALRM, stop)
         signal.setitimer(signal.ITIMER_REAL, args.hours * 3600)
     try:
-        settling.settle(args.keys or papers.keys(), args.tier, args.jobs)
+        failed = settling.settle(args.keys or papers.keys(), args.tier, args.jobs)
+        return 1 if failed else 0
     except KeyboardInterrupt:
         if time.monotonic() < ends:
             raise

@@ -22,6 +22,7 @@ from fedclust.report import papers, scoreboard
 
 SETTLE = "FEDCLUST_SETTLE"  # set while a notebook has the plan's settings
 ONLY_PLAN = "plan"  # its value where nothing is trained
+SHIPPED = re.compile(rf"^{papers.SHIPPED} = .*\n", re.MULTILINE)  # in a paper's file
 GUESS = 5.0  # processor hours, where nobody has measured or guessed
 
 
@@ -75,6 +76,10 @@ def hours(paper: papers.Paper, some: list[Trial], asked: list[Trial]) -> float:
     return share * paper.about.get("hours", GUESS)
 
 
+def file_of(key: str) -> Path:
+    return root() / "papers" / f"{key}.toml"
+
+
 def undecided(key: str, tier: str) -> int:
     """Claims of the paper that are open or outside its regime on the page as it is."""
     claims = scoreboard.known(figures() / tier / key / "verdicts.json").values()
@@ -82,8 +87,8 @@ def undecided(key: str, tier: str) -> int:
     return sum(claim["verdict"] == "open" or claim["regime"] != "paper" for claim in asked)
 
 
-def settle(keys: list[str], tier: str, jobs: int) -> None:
-    """Train what is missing, the paper with the most claims per hour first."""
+def settle(keys: list[str], tier: str, jobs: int) -> list[str]:
+    """Train what is missing, the paper with the most claims per hour first. Which papers fail."""
     work = []
     for key in keys:
         asked = trials(key, tier)
@@ -96,9 +101,16 @@ def settle(keys: list[str], tier: str, jobs: int) -> None:
         say(f"{claims} claims are open or outside the regime")
     total = sum(cost for _, _, _, cost, _ in work)
     say(f"about {total / jobs:.1f} hours with {jobs} workers; Ctrl-C stops, the same goes on")
+    failed = []
     for key, _, left, _, _ in work:
-        train(key, tier, left, jobs)
-        page(key, tier, jobs)
+        try:
+            train(key, tier, left, jobs)
+            if left or SHIPPED.search(file_of(key).read_text(encoding="utf-8")):
+                page(key, tier, jobs)
+        except (sweeps.TrialsFailed, ValueError) as error:
+            say(f"{key}: {error}")
+            failed.append(key)
+    return failed
 
 
 def train(key: str, tier: str, left: list[Trial], jobs: int) -> None:
@@ -129,9 +141,9 @@ def page(key: str, tier: str, jobs: int) -> None:
         run = {"tier": tier, "jobs": jobs}
         if not replicated(papers.load(key), tier, run, {}):
             raise ValueError(f"{key}: the records are there, the notebook failed")
-    file = root() / "papers" / f"{key}.toml"
+    file = file_of(key)
     text = file.read_text(encoding="utf-8")
-    if (rest := re.sub(rf"^{papers.SHIPPED} = .*\n", "", text, flags=re.MULTILINE)) != text:
+    if (rest := SHIPPED.sub("", text)) != text:
         write(file, methodcaller("write_text", rest, encoding="utf-8"))
         say(f"{key}: the plan is complete, {file.name} loses its `{papers.SHIPPED}` values")
 

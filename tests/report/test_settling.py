@@ -128,6 +128,15 @@ def test_what_was_stopped_goes_on_from_what_was_shipped(project, monkeypatch, ca
     assert page["seeds"] == [0, 1, 2]
 
 
+def test_a_trial_that_fails_is_named_and_the_rest_is_shipped(project, capsys):
+    many = "{'kind': 'iid', 'clients': 1000 if s == 1 else 2}"
+    broken = NOTEBOOK.replace("Trial(base, s,", f"Trial(base | {{'partition': {many}}}, s,")
+    (project / "replications" / "toy.py").write_text(broken)
+    assert cli.main(["settle", "toy", "--jobs", "1"]) == 1
+    assert "toy: 1 of 1 trials failed" in capsys.readouterr().err
+    assert seeds(project) == [0]
+
+
 def test_time_over_is_no_failure(project, monkeypatch, capsys):
     def slow(*_, **more):
         import time
