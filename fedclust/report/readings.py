@@ -163,6 +163,38 @@ def smoothed(frame: pd.DataFrame, s: float, scale: float = 1000.0) -> pd.DataFra
     return pd.concat(found, axis=1, keys=frame.columns)
 
 
+# --- OCFL: clusters that are served by two methods ------------------------------------------------
+
+
+def served(scores: pd.Series, clusters: int) -> pd.DataFrame:
+    """What `by_cluster` says of OCFL and FedAvg at the end, a row per seed.
+
+    "gain k" is OCFL's lead in cluster k, "gain" its mean and "least" its smallest, "FedAvg" is
+    FedAvg's mean and "... gap" the distance of the best and the worst served cluster.
+    """
+    end = scores.unstack("round").iloc[:, -1].unstack("cluster")
+    gain = (end.loc["OCFL"] - end.loc["FedAvg"]).reindex(columns=range(1, clusters + 1))
+    found = pd.DataFrame({"gain": gain.mean(axis=1), "least": gain.min(axis=1)})
+    for k in gain:
+        found[f"gain {k}"] = gain[k]
+    found["FedAvg"] = end.loc["FedAvg"].mean(axis=1)
+    for name in ("FedAvg", "OCFL"):
+        found[f"{name} gap"] = end.loc[name].max(axis=1) - end.loc[name].min(axis=1)
+    return found
+
+
+def needed(record: pd.DataFrame, of: str) -> pd.DataFrame:
+    """The share of the rounds until each algorithm first has the last accuracy of `of`."""
+    courses = {name: by_round(run) for name, run in record.groupby("algorithm", observed=True)}
+    goal = courses[of].iloc[:, -1]
+    found = {}
+    for name, course in courses.items():
+        there = course.ge(goal, axis=0)
+        share = (there.idxmax(axis=1) + 1) / (course.columns.max() + 1)
+        found[f"{name} needs"] = share.where(there.any(axis=1))
+    return pd.DataFrame(found)
+
+
 # --- FedAC: runs whose clusters are split ---------------------------------------------------------
 
 Conditions = dict[str, pd.DataFrame]  # "dloss" and "theta": one row per seed, one column per round

@@ -83,7 +83,8 @@ def test_what_jupyterlab_saves_is_the_clean_pair():
 @pytest.mark.parametrize("key", KEYS)
 def test_a_notebook_is_short_and_its_parameters_are_literals(key):
     lines = [line.strip() for cell in code(key) for line in cell.source.splitlines()]
-    assert sum(bool(line) and not line.startswith("#") for line in lines) <= CODE_LINES
+    told = ("#", 'measures["')  # a list of what is measured, one line each
+    assert sum(bool(line) and not line.startswith(told) for line in lines) <= CODE_LINES
     first = code(key)[0]
     assert first.metadata.tags == ["parameters"]
     given = {}
@@ -95,7 +96,7 @@ def test_a_notebook_is_short_and_its_parameters_are_literals(key):
     assert given["tier"] == "quick" and given.keys() <= changeable | {"seeds"} | papers.RUN.keys()
 
 
-READABLE = ["dcfl", "fedac"]
+READABLE = ["dcfl", "fedac", "ocfl"]
 LONGEST = 25  # lines of a cell
 
 
