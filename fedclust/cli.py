@@ -279,7 +279,7 @@ def readings(args: argparse.Namespace) -> int:
     for paper in read:
         for path in multiverse.publish(paper, args.draws, args.jobs, partial(print, flush=True)):
             print(os.path.relpath(path))
-        print(multiverse.sentence(paper.key))
+        print(f"{paper.key}: {multiverse.sentence(paper.key)}")
     return 0
 
 

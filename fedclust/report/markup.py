@@ -1,6 +1,6 @@
 """Verdicts as Markdown: the box that opens a notebook, a card per claim, lines under figures."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fedclust.report.verdicts import RULE
@@ -19,8 +19,11 @@ OUTSIDE = "Outside the paper's regime (the baseline is not where the paper's was
 PENDING = "*The verdicts come here when the notebook has run to its end.*"
 
 
-def box(about: str, finding: str, claims: list[Claim]) -> str:
-    """What holds, what does not and what is open, in a quotation."""
+def box(about: str, finding: str, claims: list[Claim], other: Sequence[str] = ()) -> str:
+    """What holds, what does not and what is open, in a quotation.
+
+    `other`: the claims that fare otherwise under most other readings.
+    """
     said: dict[str, list[str]] = {}
     for claim in claims:
         outside = claim["regime"] != "paper" and claim["verdict"] != "untested"
@@ -34,6 +37,7 @@ def box(about: str, finding: str, claims: list[Claim]) -> str:
     order = [name for name in [*GROUPS.values(), OUTSIDE] if name in said]
     lines = [f"**{finding}**", ""] if finding else []
     lines += [f"- *{name}* ({len(said[name])}): {'; '.join(said[name])}." for name in order]
+    lines += [f"- *Otherwise under other readings*: {' '.join(other)}"] * bool(other)
     lines += ["", f"{about} In brackets: the effect that decides, with its 95 % interval."]
     return "\n".join(f"> {line}".rstrip() for line in lines)
 

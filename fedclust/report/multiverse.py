@@ -139,13 +139,15 @@ def publish(
     return written
 
 
-def known(key: str) -> dict[str, Any] | None:
+def known(key: str, base: Path | None = None) -> dict[str, Any] | None:
     """What figures/readings/<key>.json says, if it is there."""
+    folder = base / "figures" if base else figures()
     try:
-        found: dict[str, Any] = json.loads(path(key, ".json").read_text(encoding="utf-8"))
-        return found
+        text = (folder / "readings" / f"{key}.json").read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
+    found: dict[str, Any] = json.loads(text)
+    return found
 
 
 def judged(
@@ -322,29 +324,28 @@ def source(content: dict[str, Any]) -> str:
     return f"{content['paper']} · {count} readings, one seed each · at the sizes of tier {tier}"
 
 
-def held(key: str) -> dict[str, str]:
-    """For the scoreboard: by claim, "holds in 12 of 64 readings"."""
-    claims = (known(key) or {"claims": []})["claims"]
+def held(key: str, base: Path | None = None) -> dict[str, str]:
+    """For the scoreboard: by claim, in how many of the readings it holds."""
+    claims = (known(key, base) or {"claims": []})["claims"]
     return {c["id"]: f"{c['sign']['held']} of {c['sign']['of']}" for c in claims}
 
 
-def sentence(key: str) -> str:
-    """For the README: the first headline claim's share, and the value that decides most."""
-    if (content := known(key)) is None:
+def sentence(key: str, base: Path | None = None) -> str:
+    """For the README: how many claims hold in most readings, and the value that decides most."""
+    claims = [c for c in (known(key, base) or {"claims": []})["claims"] if c["sign"]["of"]]
+    if not claims:
         return ""
-    claims = [claim for claim in content["claims"] if claim["sign"]["of"]]
     most = sum(2 * claim["sign"]["held"] > claim["sign"]["of"] for claim in claims)
-    first = next((claim for claim in claims if claim["headline"]), None)
-    text = f"{key}: {most} of {len(claims)} claims hold in most of {content['draws']} readings"
-    if first:
-        text += f'; "{first["short"]}" holds in {first["sign"]["held"]} of {first["sign"]["of"]}'
-    decided = [(m["halves"], m, c) for c in claims for m in c["decides"][:1] if m["decides"]]
-    if decided:
-        _, move, claim = max(decided, key=lambda entry: entry[0])
-        changed = f"{move['setting']} ({shown(move['to'])} in place of {shown(move['from'])})"
-        before, now = (f"{move[n]['held']} of {move[n]['of']}" for n in ("held from", "held to"))
-        text += f'; what decides most is {changed}: "{claim["short"]}", {before} becomes {now}'
-    return f"{text}."
+    draws = max(claim["sign"]["of"] for claim in claims)
+    text = f"{most} of {len(claims)} claims hold in most of {draws} readings of what it leaves open"
+    decided = [(move, c) for c in claims for move in c["decides"][:1] if move["decides"]]
+    if not decided:
+        return f"{text}; no single open value decides one."
+    move, claim = max(decided, key=lambda entry: entry[0]["halves"])
+    changed = f"{move['setting']} {shown(move['to'])} in place of {shown(move['from'])}"
+    now, before = (f"{move[n]['held']} of {move[n]['of']}" for n in ("held to", "held from"))
+    text += f'. Most depends on {changed}: then "{move["test"]}" ({claim["id"]}) '
+    return f"{text}has the claimed sign in {now} readings, with ours in {before}."
 
 
 def disagreements(key: str, verdicts: dict[str, str]) -> list[str]:
@@ -354,14 +355,14 @@ def disagreements(key: str, verdicts: dict[str, str]) -> list[str]:
     """
     found = []
     for claim in (known(key) or {"claims": []})["claims"]:
-        verdict, part = verdicts.get(claim["id"], ""), claim["sign"]
+        verdict, part = verdicts.get(claim["id"], "").strip("()"), claim["sign"]
         fine = verdict in ("reproduced", "weaker")
         if part["of"] and (
             (fine and 2 * part["held"] < part["of"])
             or (verdict == "not reproduced" and 2 * part["held"] > part["of"])
         ):
             held = f"holds in {part['held']} of {part['of']} readings"
-            found.append(f"{claim['id']} ({claim['short']}) is {verdict}, but {held}.")
+            found.append(f"[{claim['id']}](#{claim['id']}) is {verdict}, but {held}.")
     return found
 
 

@@ -20,7 +20,17 @@ from fedclust.experiments import shipped as shelf
 from fedclust.experiments.cache import LIBRARIES
 from fedclust.experiments.sweeps import BACKENDS
 from fedclust.paths import digest, figures, root, write
-from fedclust.report import findings, markup, papers, plots, settling, tables, verdicts, words
+from fedclust.report import (
+    findings,
+    markup,
+    multiverse,
+    papers,
+    plots,
+    settling,
+    tables,
+    verdicts,
+    words,
+)
 from fedclust.report.papers import Paper, Parameters
 from fedclust.report.plainly import PLAIN
 
@@ -293,7 +303,9 @@ class Report:
         seeds = papers.show(self.p.seeds)
         seeds += f" ({self.planned})" * bool(self.planned)
         about = f"Tier {self.p.tier}, seeds {seeds}, {', '.join(sorted(self.data)) or 'no data'}."
-        box = markup.box(about, "".join(self.findings[:1]), self.verdicts)
+        shown = {claim["id"]: words.shown(claim) for claim in self.verdicts}
+        other = multiverse.disagreements(self.paper.key, shown) if self.p.tier != "smoke" else []
+        box = markup.box(about, "".join(self.findings[:1]), self.verdicts, other)
         show(box, place="result", update=True)
         for name in self.made:
             if claims := self.claims_on(name):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.paths import root, write
-from fedclust.report import papers, words
+from fedclust.report import multiverse, papers, words
 from fedclust.report.verdicts import RULE, VERDICTS
 
 Row = dict[str, Any]
@@ -76,7 +76,7 @@ def rows(base: Path) -> list[Row]:
     for found in verdicts(base, "paper"):
         key = found["paper"]
         seen = {claim["id"]: claim for claim in quick.get(key, {"claims": []})["claims"]}
-        unseen = blind(base, key)
+        unseen, held = blind(base, key), multiverse.held(key, base)
         for claim in found["claims"]:
             counted = [
                 test for test in claim["tests"] if not test["beside"] and not test["same_as"]
@@ -89,6 +89,7 @@ def rows(base: Path) -> list[Row]:
             row |= {"seeds": test.get("seeds"), "why": claim["why"]}
             row["needs"] = max((t["needs"] for t in counted if t["needs"]), default=None)
             row["quick"] = agreement(claim, seen.get(claim["id"]), unseen.get(claim["id"]))
+            row["readings"] = held.get(claim["id"])
             row["link"] = f"replications/executed/paper/{key}.ipynb"
             made.append(row)
     return made
@@ -195,12 +196,12 @@ def findings(base: Path, link: str = "replications/executed/paper/{key}.ipynb") 
 def claims(found: list[Row]) -> str:
     """A line per claim."""
     names = ["paper", "id", "claim", "where", "verdict", "effect", "printed", "seeds", "needs"]
-    lines = [[*names, "quick", "why"]]
+    lines = [[*names, "holds in readings", "quick", "why"]]
     for row in found:
         said = words.shown(row) + " (our question)" * row["ours"]
         numbers = [effect(row), number(row["printed"]), row["seeds"] or "", row["needs"] or ""]
         text = [row["paper"], row["id"], row["text"], row["where"], f"**{said}**"]
-        lines.append([*text, *map(str, numbers), row["quick"], row["why"]])
+        lines.append([*text, *map(str, numbers), row["readings"] or "", row["quick"], row["why"]])
     return table(lines)
 
 
@@ -229,7 +230,8 @@ def publish(base: Path | None = None) -> list[Path]:
         return []
     said = findings(base)
     parts = {"board": f"\n{board(found)}", "rule": f"\n{RULE}\n"}
-    parts["findings"] = "\n" + "".join(f"- {each}\n" for each in said.values())
+    both = ((each, multiverse.sentence(key, base)) for key, each in said.items())
+    parts["findings"] = "\n" + "".join(f"- {' '.join(each)}".rstrip() + "\n" for each in both)
     sums = {key: dict(sorted(count.items())) for key, count in tallies(found).items()}
     told = {"findings": said, "tallies": sums, "claims": found}
     content = json.dumps(told, indent=1, ensure_ascii=False)

@@ -107,11 +107,14 @@ def test_a_claim_whose_verdict_and_share_disagree_is_named(tmp_path, monkeypatch
     content = {"paper": "toy", "draws": 9, "planned": 64, "tier": "quick", "claims": claims}
     (tmp_path / "readings" / "toy.json").write_text(json.dumps(content))
     said = multiverse.disagreements("toy", {"c1": "reproduced"})
-    assert said == ["c1 (A beats B) is reproduced, but holds in 4 of 9 readings."]
+    assert said == ["[c1](#c1) is reproduced, but holds in 4 of 9 readings."]
     assert multiverse.disagreements("toy", {"c1": "not reproduced"}) == []
     assert multiverse.held("toy") == {"c1": "4 of 9"}
     sentence = multiverse.sentence("toy")
-    assert '"A beats B" holds in 4 of 9' in sentence and "rate (3 in place of 1)" in sentence
+    assert sentence.startswith(
+        "TOY: 0 of 1 claims hold in most of 9 readings. Most depends on rate 3"
+    )
+    assert "in 0 of 3 readings, with ours in 3 of 3" in sentence
     assert multiverse.source(content).startswith("toy · 9 of 64 planned readings")
     row = multiverse.table(content).iloc[0]
     assert (
