@@ -111,9 +111,8 @@ def test_a_claim_whose_verdict_and_share_disagree_is_named(tmp_path, monkeypatch
     assert multiverse.disagreements("toy", {"c1": "not reproduced"}) == []
     assert multiverse.held("toy") == {"c1": "4 of 9"}
     sentence = multiverse.sentence("toy")
-    assert sentence.startswith(
-        "TOY: 0 of 1 claims hold in most of 9 readings. Most depends on rate 3"
-    )
+    assert sentence.startswith("0 of 1 claims hold in most of 9 readings of what it leaves open.")
+    assert "Most depends on rate 3 in place of 1" in sentence
     assert "in 0 of 3 readings, with ours in 3 of 3" in sentence
     assert multiverse.source(content).startswith("toy · 9 of 64 planned readings")
     row = multiverse.table(content).iloc[0]
