@@ -42,3 +42,10 @@ def test_imports_point_only_upwards(path):
     mine = ROOMS.index(room(path.relative_to(PACKAGE)))
     wrong = [str(module) for module in imported(path) if ROOMS.index(room(module)) > mine]
     assert not wrong, f"{path.name} is in {ROOMS[mine]} and imports {', '.join(wrong)}"
+
+
+def test_the_core_reaches_up_only_for_what_one_paper_uses():
+    """By name, when it is asked for, and in one place."""
+    core = [path for path in FILES if room(path.relative_to(PACKAGE)) == "core"]
+    upward = [p.name for p in core if "fedclust.experiments." in p.read_text(encoding="utf-8")]
+    assert upward == ["paths.py"]
