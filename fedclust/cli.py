@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     add("--jobs", metavar="N", help="worker processes of each notebook; with 1, one at a time")
     add("--backend", metavar="NAME", help="loky, or ray for a cluster")
     pair = {"nargs": 2, "metavar": ("NAME", "VALUE"), "action": "append", "default": []}
-    add("-p", **pair, help="a value to change: the results go to build/")
+    add("-p", **pair, help="a value to change, or a model or partition of your own")
     add = command(settle)
     add("keys", nargs="*", metavar="KEY", help="papers; all by default")
     add("--tier", choices=TIERS, default="paper", help=sizes)

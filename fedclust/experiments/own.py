@@ -10,9 +10,13 @@ import hashlib
 import importlib
 import os
 import sys
+from dataclasses import replace
 from importlib.machinery import PathFinder
+from inspect import signature
 from pathlib import Path
 from typing import Any
+
+from fedclust.experiments.trial import Trial
 
 SETTINGS = {"data": "name", "partition": "kind", "model": "kind", "method": "kind"}
 
@@ -42,6 +46,16 @@ def find(path: str, what: str) -> Any:
         raise ValueError(f"{what} {path!r}: {module} cannot be imported ({reason})") from error
     _loaded.update(stamps)
     return part
+
+
+def with_parts(trial: Trial, given: dict[str, str]) -> Trial:
+    """The trial with a user's own model or split, which gets those of its options that it names."""
+    changes = {}
+    for part in given.keys() & trial.settings.keys():
+        takes = signature(find(given[part], part)).parameters
+        options = {name: value for name, value in trial.settings[part].items() if name in takes}
+        changes[part] = options | {"kind": given[part]}
+    return replace(trial, settings=trial.settings | changes)
 
 
 def files(path: str, what: str) -> dict[str, Path]:

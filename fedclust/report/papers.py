@@ -28,8 +28,10 @@ SOURCES = ("paper", "author-code", "likely-base", "assumed", "spec")
 SHIPPED = "shipped"  # the value of the records of tier paper until those of its plan are complete
 OPEN = ("likely-base", "assumed")  # what the paper left open
 RUN = {"tier": "quick", "jobs": 2, "backend": "loky"}  # how a notebook runs, in every paper
+OWN = ("model", "partition")  # a user's own in place of every paper's, by dotted path
 MOST_SEEDS = 1000
 LARGEST = 2**63
+DOTTED = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
 CLAIMS = ("control", "left_out", "seeds_planned", "claim")  # the sections on claims
 KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, also allowed)
     "": (
@@ -318,8 +320,7 @@ def fits(setting: dict[str, Any], value: Any, where: str) -> Any:
     if type(value) is not kind or (kind is int and abs(value) > LARGEST):
         example = short(setting["value"])
         raise PaperError(f"{what}: must be of type {kind.__name__}, like {example}")
-    path = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
-    own = setting.get("own") and isinstance(value, str) and re.fullmatch(path, value)
+    own = setting.get("own") and isinstance(value, str) and re.fullmatch(DOTTED, value)
     if "allowed" in setting and value not in setting["allowed"] and not own:
         raise PaperError(f"{what}: allowed are {', '.join(map(short, setting['allowed'][:9]))}")
     if kind in (int, float):
@@ -379,7 +380,7 @@ def start(key: str, namespace: dict[str, Any]) -> tuple[Paper, Parameters]:
         names = ", ".join(sorted(unread))
         raise PaperError(f"{key}.toml: {source.name} never reads {names}: write [[reading]]")
     exposed = {name for name, s in paper.settings.items() if s.get("parameter")}
-    known = exposed | {"seeds"} | RUN.keys()
+    known = exposed | {"seeds", *OWN} | RUN.keys()
     if "_fedclust_started" not in namespace:
         refuse_unknown(paper, namespace, known)
     namespace["_fedclust_started"] = True
@@ -393,6 +394,11 @@ def start(key: str, namespace: dict[str, Any]) -> tuple[Paper, Parameters]:
         if not fine:
             raise PaperError(f"parameter {name} = {short(how[name])}: {allowed}")
     chosen, changed = {}, {}
+    for name in [name for name in OWN if name in given and name not in paper.settings]:
+        if not isinstance(given[name], str) or not re.fullmatch(DOTTED, given[name]):
+            example = f"must be a dotted path of your own, like 'mine.{name}'"
+            raise PaperError(f"parameter {name} = {short(given[name])}: {example}")
+        changed[name] = given[name]
     for name in sorted(given.keys() & paper.settings.keys()):
         setting = paper.settings[name]
         value = plain(given[name], type(setting["value"]))

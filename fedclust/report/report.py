@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 
 from fedclust import fast
-from fedclust.experiments import Trial, build, sweeps
+from fedclust.experiments import Trial, build, own, sweeps
 from fedclust.experiments import shipped as shelf
 from fedclust.experiments.cache import LIBRARIES
 from fedclust.experiments.sweeps import BACKENDS
@@ -109,6 +109,8 @@ class Report:
 
     def sweeps(self, plans: dict[Any, list[Trial]]) -> dict[Any, pd.DataFrame]:
         """Several sweeps at once, so that no worker waits for another."""
+        if mine := {part: self.p.changed[part] for part in papers.OWN if part in self.p.changed}:
+            plans = {name: [own.with_parts(t, mine) for t in plan] for name, plan in plans.items()}
         trials = [trial for plan in plans.values() for trial in plan]
         for trial in trials:
             self.uses(trial.settings)

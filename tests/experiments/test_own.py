@@ -2,8 +2,9 @@
 
 import pytest
 
-from fedclust.experiments import Trial, sweep
+from fedclust.experiments import Trial, own, sweep
 from fedclust.report import papers
+from fedclust.report.report import Report
 from tests.experiments.test_sweeps import SETTINGS, reasons, same
 
 MINE = """
@@ -107,3 +108,34 @@ def test_a_papers_data_may_be_ones_own():
     for wrong in ("mnst", "mine.", "a b.c", ".mine", "mine.letters()"):
         with pytest.raises(papers.PaperError, match="allowed are"):
             papers.start("dcfl", {"tier": "smoke", "data": wrong})
+
+
+def test_ones_own_model_and_split_replace_those_of_every_trial(folder):
+    parts = {"model": "mine.net", "partition": "mine.halves"}
+    usual = Trial(
+        {**SETTINGS, "model": {"kind": "mlp", "hidden": [6], "depth": 1}}, 0, "A", {"x": 1}
+    )
+    mine = own.with_parts(usual, parts)
+    assert mine.settings["model"] == {"hidden": [6], "kind": "mine.net"}  # it does not name `depth`
+    assert mine.settings["partition"] == {"clients": 4, "kind": "mine.halves"}
+    assert (mine.seed, mine.label, mine.tags) == (0, "A", {"x": 1})
+    labels = Trial({"classes": 3}, 0, task="iid_found")  # neither model nor clients
+    assert own.with_parts(labels, parts) == labels
+
+
+def test_a_notebook_takes_a_model_and_a_split_by_dotted_path(folder, monkeypatch):
+    paper, p = papers.start(
+        "cafa", {"tier": "smoke", "model": "mine.net", "partition": "mine.halves"}
+    )
+    assert p.changed == {"model": "mine.net", "partition": "mine.halves"}
+    for wrong in ("resnet", "mine.", 7):
+        with pytest.raises(papers.PaperError, match=r"like 'mine\.model'"):
+            papers.start("cafa", {"tier": "smoke", "model": wrong})
+    monkeypatch.setenv("FEDCLUST_ROOT", str(folder))
+    report, settings = Report(paper, p), trial().settings
+    usual = {"model": {"kind": "mlp", "hidden": [8]}, "partition": {"kind": "iid", "clients": 4}}
+    usual = Trial(settings | usual | {"model": {"kind": "mlp", "hidden": 6}}, 0, "FedAvg")
+    record = report.sweeps({"runs": [usual]})["runs"]
+    assert record.client.max() == 1 and "build" in str(
+        report.folder
+    )  # two clients in place of four
