@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
@@ -36,6 +37,50 @@ def planes(
     title = f"after: {len(labels.unique())} clusters by letter"
     axes[1].set(title=title, xlabel="first component")
     plots.legend(fig)
+    return fig
+
+
+def stages(inside: pd.DataFrame, vectors: torch.Tensor, labels: list[int]) -> Figure:
+    """CAFA, fig. 1: the class shares by cluster, who judges whom how right, and the weights."""
+    last = inside[inside["round"] == inside["round"].max()]
+    right = last[last.metric == "right"].pivot(index="client", columns="other", values="value")
+    weights = last[last.other < 0].pivot(index="client", columns="metric", values="value")
+    weights = weights[["CBCC", "ABFA", "CAFA"]]
+    order = sorted(range(len(labels)), key=lambda i: (-labels.count(labels[i]), labels[i]))
+    rows = []
+    for i in order:
+        size = f"{labels.count(labels[i])}/{len(labels)}"
+        rows.append(f"{'▸ ' * (i in right.index)}{i}  {chr(65 + labels[i])} {size}")
+    shares = (100 * vectors[order], rows, range(vectors.shape[1]), "class")
+    maps = {
+        "CBCC: class shares (%)": (*shares, "client, cluster, $w^K$"),
+        "ABFA: accuracy (%)": (
+            100 * right,
+            right.index,
+            right.columns,
+            "judged by client",
+            "model of client",
+        ),
+        "weights (%)": (100 * weights, weights.index, weights.columns, "", "client"),
+    }
+    return heats(maps, height=3.3, width_ratios=(1.5, 1, 0.6))
+
+
+def noise(measured: dict[tuple[str, str], pd.DataFrame], claimed: list[float]) -> Figure:
+    """FedAvg's seeds around their mean, and CAFA's gains seed by seed, by profile."""
+    fig, axes = plots.panels(1, 2, height=2.4, sharey=True)
+    for ax, profile in zip(axes, ("paper", "code"), strict=True):
+        fedavg = 100 * measured[profile, "FedAvg"][["best", 5]]
+        gain = 100 * measured[profile, "CAFA"][["best", 5]] - fedavg
+        ring: Any = {"marker": "o", "ls": "", "mfc": "none"}
+        ax.plot([0, 1], (fedavg - fedavg.mean()).T, color=plots.look("FedAvg")["color"], **ring)
+        ax.plot([2, 3], gain.T, color=plots.look("CAFA")["color"], **ring)
+        ax.plot([2.25, 3.25], [100 * g for g in claimed], "D", color="black", mfc="white")
+        ticks = [
+            f"{a}\n{b}" for a in ("FedAvg alone", "CAFA's gain") for b in ("best", "last fifth")
+        ]
+        ax.set(title=f"profile: {profile}", xticks=range(4), xticklabels=ticks)
+    axes[0].set_ylabel("points of accuracy")
     return fig
 
 

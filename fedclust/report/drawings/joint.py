@@ -12,9 +12,10 @@ from fedclust.algorithms.ifca import first_batches
 from fedclust.algorithms.joint import Joint
 from fedclust.federation import Federation
 from fedclust.models import Model, prototype
-from fedclust.report import plots
+from fedclust.report import plots, readings
 from fedclust.report.papers import Paper
 from fedclust.report.readings import by_round, rounds_saved
+from fedclust.report.tables import spread
 
 
 def choices(joint: Joint, fed: Federation, seed: int, t: int) -> Figure:
@@ -102,6 +103,35 @@ def race(
 
 def greek(name: str) -> str:
     return name.replace("lambda ", "λ = ")
+
+
+def arrivals(record: pd.DataFrame, goals: dict[str, float], baseline: str) -> pd.DataFrame:
+    """How many seeds reach each goal, after how many iterations (the median), and what is saved."""
+    end = int(record["round"].max()) + 1
+    columns = {}
+    for metric, goal in goals.items():
+        there = readings.arrivals(record, metric, goal)
+        saved = rounds_saved(record, metric, goal, baseline)
+        cells = {}
+        for name, row in there.iterrows():
+            after = f"{row.rounds:g}" if np.isfinite(row.rounds) else f"> {end}"
+            cells[name] = f"{row.reached:g} of {row.seeds:g} seeds, {after}"
+            if name in saved and saved[name].notna().any():
+                cells[name] += f", saves {spread(100 * saved[name])} %"
+        columns[f"{metric} {goal:g}"] = pd.Series(cells)
+    return pd.DataFrame(columns)
+
+
+def held_by_group(fed: Federation) -> np.ndarray:
+    """Samples of each class in each of the true clusters, (K, classes)."""
+    counts = fed.class_counts("train")
+    return np.stack([counts[fed.group == k].sum(0).numpy() for k in fed.group.unique()])
+
+
+def least_common(held: np.ndarray) -> int:
+    """The fewest classes that two true clusters have in common."""
+    pairs = [(a, b) for i, a in enumerate(held) for b in held[:i]]
+    return min(int(((a > 0) & (b > 0)).sum()) for a, b in pairs)
 
 
 def layers(paper: Paper, name: str, nets: dict[tuple[str, str], Model]) -> pd.DataFrame:
