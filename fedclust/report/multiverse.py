@@ -332,12 +332,14 @@ def held(key: str, base: Path | None = None) -> dict[str, str]:
 
 def sentence(key: str, base: Path | None = None) -> str:
     """For the README: how many claims hold in most readings, and the value that decides most."""
-    claims = [c for c in (known(key, base) or {"claims": []})["claims"] if c["sign"]["of"]]
+    content = known(key, base) or {"claims": []}
+    claims = [claim for claim in content["claims"] if claim["sign"]["of"]]
     if not claims:
         return ""
     most = sum(2 * claim["sign"]["held"] > claim["sign"]["of"] for claim in claims)
-    draws = max(claim["sign"]["of"] for claim in claims)
+    draws, planned = content["draws"], content["planned"]
     text = f"{most} of {len(claims)} claims hold in most of {draws} readings of what it leaves open"
+    text += f" ({planned} are planned)" * (draws < planned)
     decided = [(move, c) for c in claims for move in c["decides"][:1] if move["decides"]]
     if not decided:
         return f"{text}; no single open value decides one."
@@ -349,18 +351,16 @@ def sentence(key: str, base: Path | None = None) -> str:
 
 
 def disagreements(key: str, verdicts: dict[str, str]) -> list[str]:
-    """For a notebook's first screen: claims whose verdict and whose share disagree.
+    """For a notebook's first screen: claims whose verdict and whose share surely disagree.
 
     `verdicts` are those of the notebook by claim.
     """
     found = []
     for claim in (known(key) or {"claims": []})["claims"]:
         verdict, part = verdicts.get(claim["id"], "").strip("()"), claim["sign"]
-        fine = verdict in ("reproduced", "weaker")
-        if part["of"] and (
-            (fine and 2 * part["held"] < part["of"])
-            or (verdict == "not reproduced" and 2 * part["held"] > part["of"])
-        ):
+        rare = verdict in ("reproduced", "weaker") and part["high"] < 0.5
+        usual = verdict == "not reproduced" and part["low"] > 0.5
+        if rare or usual:
             held = f"holds in {part['held']} of {part['of']} readings"
             found.append(f"[{claim['id']}](#{claim['id']}) is {verdict}, but {held}.")
     return found

@@ -106,12 +106,20 @@ def test_a_claim_whose_verdict_and_share_disagree_is_named(tmp_path, monkeypatch
     (tmp_path / "readings").mkdir()
     content = {"paper": "toy", "draws": 9, "planned": 64, "tier": "quick", "claims": claims}
     (tmp_path / "readings" / "toy.json").write_text(json.dumps(content))
-    said = multiverse.disagreements("toy", {"c1": "reproduced"})
-    assert said == ["[c1](#c1) is reproduced, but holds in 4 of 9 readings."]
-    assert multiverse.disagreements("toy", {"c1": "not reproduced"}) == []
+    assert multiverse.disagreements("toy", {"c1": "reproduced"}) == []  # 4 of 9 may be a half
+    for held, verdict in ((1, "reproduced"), (8, "not reproduced")):
+        claims[0]["sign"] = multiverse.share(np.arange(9) < held)
+        (tmp_path / "readings" / "toy.json").write_text(json.dumps(content))
+        said = f"[c1](#c1) is {verdict}, but holds in {held} of 9 readings."
+        assert multiverse.disagreements("toy", {"c1": verdict}) == [said]
+        assert multiverse.disagreements("toy", {"c1": "open"}) == []
+    claims[0]["sign"] = multiverse.share(np.arange(9) < 4)
+    (tmp_path / "readings" / "toy.json").write_text(json.dumps(content))
     assert multiverse.held("toy") == {"c1": "4 of 9"}
     sentence = multiverse.sentence("toy")
-    assert sentence.startswith("0 of 1 claims hold in most of 9 readings of what it leaves open.")
+    assert sentence.startswith(
+        "0 of 1 claims hold in most of 9 readings of what it leaves open (64"
+    )
     assert "Most depends on rate 3 in place of 1" in sentence
     assert "in 0 of 3 readings, with ours in 3 of 3" in sentence
     assert multiverse.source(content).startswith("toy · 9 of 64 planned readings")
