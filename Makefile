@@ -19,6 +19,10 @@ help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} \
 		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
 		/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@printf '\nPapers, from papers/:\n'
+	@for file in papers/*.toml; do key=$${file#papers/}; \
+		printf '  %-16s %s\n' "$${key%.toml}" "$$(sed -n 's/^title = "\(.*\)"/\1/p' $$file | head -1)"; \
+	done
 
 setup: $(READY) ## make .venv with the pinned packages (other targets do this by themselves)
 
@@ -27,6 +31,7 @@ setup: $(READY) ## make .venv with the pinned packages (other targets do this by
 $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo 'fedclust needs Python 3.11 or newer: make PYTHON=python3.11'; exit 2; }
+	@echo 'Making $(VENV): packages are fetched and installed, a minute or two.'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --no-compile -r requirements.lock
 	$(BIN)/python -m pip install --no-deps --no-build-isolation -e .
@@ -35,6 +40,7 @@ $(READY): pyproject.toml requirements.lock
 
 # Once: otherwise every process compiles what it needs, often several the same at a time.
 $(COMPILED): $(READY) $(wildcard fedclust/fast/*.py)
+	@echo 'Compiling what trains and clusters, once: less than a minute.'
 	OMP_NUM_THREADS=1 $(BIN)/fedclust compile
 	@touch $@
 
@@ -66,14 +72,14 @@ bench-peers: $(READY) ## beside other simulators: an hour (ARGS="--help")
 data: $(READY) ## fetch and check the real data sets
 	$(BIN)/fedclust data
 
-faults: $(COMPILED) ## damage everything, kill the replication KILLS=20 times: same numbers in the end
+faults: $(COMPILED) ## damage everything, kill the replication KILLS=20 times: same numbers
 	CAMPAIGN=1 KILLS=$(or $(KILLS),20) KEYS=$(or $(KEYS),all) $(BIN)/python -m pytest tests/faults
 
 clean: ## remove what is made, but not .venv and not the data
 	rm -rf $(COMPILED) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
-##@ Papers (make dcfl, ocfl, fedac, joint or cafa runs one; ARGS="-p epsilon 5" changes a value)
+##@ Papers (make <key> runs one; ARGS="-p epsilon 5" changes a value)
 
 # No file is a target here: times of files say nothing about results. The cache knows every trial by
 # its content and says why it runs one.
@@ -85,7 +91,8 @@ endif
 OPTIONS = --tier $(TIER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS)) \
 	$(if $(BACKEND),--backend $(BACKEND)) $(ARGS)
 
-.PHONY: replicate-all $(PAPERS) smoke settle report site figures verify verify-plain notebooks readings power new-paper
+.PHONY: replicate-all $(PAPERS) smoke settle report site figures verify verify-plain notebooks
+.PHONY: readings power new-paper
 
 replicate-all: $(COMPILED) ## every paper (TIER=smoke|quick|paper SEEDS=5 JOBS=2 BACKEND=ray)
 	@[ $(TIER) = smoke ] || $(BIN)/fedclust data || \
@@ -99,7 +106,7 @@ $(PAPERS): $(COMPILED)
 smoke: $(READY) ## every notebook in seconds, on stand-in data, as the tests do
 	$(MAKE) --no-print-directory replicate-all TIER=smoke
 
-settle: $(COMPILED) ## train what the plan of seeds asks for, then stop: make settle KEYS=joint HOURS=2 JOBS=2
+settle: $(COMPILED) ## train what the plan of seeds asks for, then stop (KEYS=joint HOURS=2 JOBS=2)
 	$(BIN)/fedclust settle $(KEYS) $(if $(HOURS),--hours $(HOURS)) $(if $(JOBS),--jobs $(JOBS))
 
 report: $(READY) ## fill the scoreboard: README and figures/<tier>/scoreboard.md
@@ -120,7 +127,7 @@ verify: $(COMPILED) ## train some of the shipped trials again and compare
 verify-plain: $(READY) ## replicate all papers without compiled code: does any verdict differ?
 	$(BIN)/fedclust verify --plain --tier $(TIER)
 
-readings: $(COMPILED) ## open values read otherwise: in how many readings a claim holds (KEYS=dcfl DRAWS=64)
+readings: $(COMPILED) ## open values read otherwise: where a claim holds (KEYS=dcfl DRAWS=64)
 	$(BIN)/fedclust readings $(KEYS) $(if $(DRAWS),--draws $(DRAWS)) $(if $(JOBS),--jobs $(JOBS))
 
 power: $(READY) ## what the rule for verdicts sees and errs: figures/verdicts/power.svg

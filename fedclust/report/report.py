@@ -34,6 +34,7 @@ from fedclust.report import (
 from fedclust.report.papers import Paper, Parameters
 from fedclust.report.plainly import PLAIN
 
+LONGEST = 48  # letters of a folder's name that say what was changed
 TOLD = ("label", "tags", "seed", "reused", "why", "seconds")  # of each run, in `run.json`
 
 
@@ -80,7 +81,13 @@ class Report:
             differs["stand-in"] = self.stand_ins
         if fast.plain():
             differs[PLAIN] = True
-        return PLAIN if [*differs] == [PLAIN] else f"changed-{digest(differs)[:8]}" * bool(differs)
+        if not differs or [*differs] == [PLAIN]:
+            return PLAIN * bool(differs)
+        said = "-".join(f"{name}-{papers.show(value)}" for name, value in sorted(differs.items()))
+        said = re.sub(r"[^\w.=-]+", "_", said)
+        return "changed-" + (
+            said if len(said) <= LONGEST else f"{said[:LONGEST]}-{digest(said)[:8]}"
+        )
 
     @property
     def planned(self) -> str:

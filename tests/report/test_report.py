@@ -118,6 +118,25 @@ def test_changed_parameters_never_touch_the_tiers_results(rep, tmp_path, monkeyp
     assert "epsilon = 2" in changed.source()
 
 
+@pytest.mark.parametrize(
+    ("changed", "folder"),
+    [
+        ({"epsilon": 2.5}, "changed-epsilon-2.5"),
+        ({"epsilon": 2.0, "data": "mine.letters"}, "changed-data-mine.letters-epsilon-2"),
+        ({"hidden": [64, 32]}, "changed-hidden-_64_32_"),
+    ],
+)
+def test_a_folder_says_what_was_changed(rep, changed, folder):
+    assert report.Report(rep.paper, parameters(**changed)).label == folder
+
+
+def test_folders_of_long_changes_stay_apart(rep):
+    labels = [
+        report.Report(rep.paper, parameters(data=f"{'far.' * 20}{end}")).label for end in "ab"
+    ]
+    assert labels[0] != labels[1] and max(map(len, labels)) < 80
+
+
 def test_stand_in_data_is_said_everywhere(rep):
     rep.data["glyphs"] = {"source": "", "sha256": "", "stand_in": "emnist"}
     assert "STAND-IN for emnist" in rep.source()
