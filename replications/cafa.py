@@ -35,12 +35,12 @@ report.opening("fig6")
 # trained; the question is how much each client should count in the mean. Two answers are multiplied. *CBCC*: put the
 # clients' class frequencies into k-means; a client whose cluster is large resembles many others and counts for more.
 # *ABFA*: let the clients of a round try each other's models on their validation images; a model that does well
-# counts for more. CBCC is said to find IID clients among others practically without fault, and CAFA, the product, to
+# counts for more. According to the paper CBCC finds IID clients among others practically without fault, and CAFA, the product, to
 # lead FedAvg and FedProx in every fifth of training, by 1.35 and 3.03 points at their best, and to be steadier.
 #
 # This notebook repeats every table and figure, with several seeds where the paper shows one run, and judges each
 # claim by a rule written down beforehand (`papers/cafa.toml`). It does so twice: as the paper describes the
-# experiment, and as the authors' code runs it. And it asks how large the claimed gain is beside the luck of a split.
+# experiment, and as the authors' code runs it. And it asks how large the claimed gain is compared with the luck of a split.
 
 # %% [markdown]
 # ## The method
@@ -75,7 +75,7 @@ report.static("table1")
 #
 # The paper is silent on optimiser, batch size, local epochs, participation and augmentation; the authors' repository
 # has them (`author-code`). It differs from the paper in places, so there are two profiles; the verdicts count the one from
-# which the printed numbers come, the other stands beside it:
+# which the printed numbers come, the other is shown as well:
 #
 # | | `paper` | `code` |
 # |---|---|---|
@@ -419,7 +419,7 @@ remarks = {name: small for name, claim in paper.claims.items() if "control" in c
 report.judge(measures, {"c11": "the paper shows neither the settings nor the numbers"}, remarks)
 
 # %% [markdown]
-# ## How large is the gain beside the noise?
+# ## How large is the gain, compared with the noise?
 #
 # Each dot is one seed. *FedAvg alone* is how far a seed's result lies from FedAvg's mean over seeds: what one gets by
 # running the same thing once more, with another split. The other columns are differences within a seed, where both

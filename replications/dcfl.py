@@ -389,7 +389,7 @@ measures["omega_cosine_gap"] = gap
 report.judge(measures)
 
 # %% [markdown]
-# ### Where numbers and paper part
+# ### Where we differ from the paper
 #
 # What follows says where to look when a claim is not reproduced or stays open; the table above has the numbers.
 #
@@ -407,9 +407,8 @@ report.judge(measures)
 # way a verdict falls.
 #
 # **The four settings (c4).** Without newcomers CFL can do no better than FedAvg if no cluster ever meets its two
-# thresholds: then both have the same numbers, and two tests of the claim are one. At the paper's sizes CFL does split,
-# and with newcomers and drift but without privacy noise it ends above DCFL, which the quick tier's shorter epochs do not
-# show. Our bug? The distance, the Dunn test, Eqs. 5-6 and CFL's split are checked against numbers worked out by hand.
+# thresholds: then both have the same numbers, and two tests of the claim are one, as at the quick tier. At the paper's
+# sizes CFL does split. Our bug? The distance, the Dunn test, Eqs. 5-6 and CFL's split are checked against numbers worked out by hand.
 # The reading? Among those of the next table a higher preference, thus more and smaller clusters, lifts DCFL most; and
 # with the thresholds of its public code CFL does not split under clipping and is FedAvg. *What would make the claim
 # true:* a CFL that splits late or not at all, or training that ends before it catches up.

@@ -42,7 +42,7 @@ report.opening("fig4a")
 # FedAC starts as FedAvg and watches each cluster's loss and the angles between its clients' updates. When the loss
 # hardly changes any more while somebody pulls away from the mean, the cluster is cut in two. So the number of
 # clusters need not be known, IID clients are never cut and lose nothing, and after the last cut the oscillation is
-# over. A cheaper variant, FedACP, is drawn in the figures and said to be less exact; it is never defined.
+# over. A cheaper variant, FedACP, is drawn in the figures; the paper calls it less exact and never defines it.
 #
 # The paper shows single runs and prints neither an accuracy nor a table. This notebook redraws every figure over
 # several seeds, adds the missing numbers, judges each claim by a rule written down before the runs
@@ -187,7 +187,7 @@ report.figure("fig2", figures.tree(runs["four", "FedAC"], f"{title['four']}, Fed
 # ## Figure 3: IID clients
 #
 # Left one run, as in the paper (triangles: splits), right the mean over seeds with its 95 % interval. The paper prints
-# no numbers to put beside these curves.
+# no numbers to compare with these curves.
 
 # %%
 def draw(name, case, names, metric, seeds=p.seeds):
@@ -310,7 +310,7 @@ report.figure("fig-extra-map", fig, f"Sensitivity to both thresholds; ARI: mean 
 # %% [markdown]
 # ### What is waiting worth?
 #
-# The first condition exists because an early split is said to be wrong. So we ask for a split of all clients in some
+# The first condition exists because the paper calls an early split wrong. So we ask for a split of all clients in some
 # round of FedAvg's training, thresholds aside. *Kept* is the share of clients that end on the side of most of their
 # true group; chance is a little above one half. A split that leaves a single client alone keeps nearly all: so the
 # ARI is shown as well, which is 1 at best with two groups, and about a half with four groups in two halves.
@@ -451,7 +451,7 @@ report.summary("table-extra-readings", pd.DataFrame(ends), caption)
 # %% [markdown]
 # ### Does the reduction change the picture?
 #
-# Both quantities in the first rounds at the paper's whole local training, beside those of this tier.
+# Both quantities in the first rounds at the paper's whole local training, and those of this tier.
 
 # %%
 sizes = {}

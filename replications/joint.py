@@ -44,11 +44,11 @@ report.opening("fig4a")
 # cluster, every device receives all of them, and takes the one with the smallest loss on its data. In the beginning
 # all models are equally bad, and the losses say little. The paper lets each device also ask whether its gradient
 # agrees with the step that a cluster's model has just taken, and weighs the two with a number $\lambda$. With that
-# the devices are said to find their clusters in up to 99 % fewer iterations, and to reach 80 % accuracy in 14 %
-# fewer.
+# the devices find their clusters, says the paper, in up to 99 % fewer iterations, and reach 80 % accuracy in
+# 14 % fewer.
 #
 # This notebook repeats every figure with several seeds where the paper shows one run, and judges each claim by a rule
-# written down beforehand (`papers/joint.toml`). Then it asks what the size of the effect hangs on, the learning rate
+# written down beforehand (`papers/joint.toml`). Then it asks what the size of the effect depends on, the learning rate
 # first of all: the cosine of two vectors does not depend on it, the time that losses need to differ does.
 
 # %% [markdown]
@@ -80,7 +80,7 @@ report.opening("fig4a")
 # The score of a clustering is its *purity*: the share of devices that belong to the largest true group of their
 # cluster, $P = \frac{1}{M} \sum_k \max_j |\mathcal M_j^* \cap \mathcal M_k|$. It has a trap: if two true clusters
 # share one model and another model is empty, it is still 0.75. The adjusted Rand index and the number of empty
-# clusters stand beside it below.
+# clusters are shown as well.
 #
 # ## What was open, and how we read it
 #
@@ -338,7 +338,7 @@ for ax in fig.axes:
 report.figure("fig-extra-rate", fig, caption, data="mnist")
 
 # %% [markdown]
-# ## How much hangs on our readings
+# ## How much depends on our readings
 #
 # The first two rows are the headline runs (MNIST, MLP) cut to the length of the others. Each row below changes one open
 # value and leaves everything else, seeds included, as it is; these have fewer seeds. Where the change touches the
@@ -500,7 +500,7 @@ multiverse.section(report)
 # values. *Other readings* stand in the table above: the printed sign, the summed loss, the Euclidean distance,
 # perturbed initial models, larger batches, true labels. *What would make the claims true:* savings near 99 % need a
 # baseline that takes a hundred times as long, hence a learning rate far below the one at which it learns well, and a
-# run long enough to wait for it. Whether a run gets to purity 0.9 at all hangs mostly on its initial models, so
+# run long enough to wait for it. Whether a run gets to purity 0.9 at all depends mostly on its initial models, so
 # claims about that goal need many seeds; the paper shows one. The quick tier has fewer devices, smaller models and
 # short runs; the `paper` tier has 80 devices and whole images, and 100 of 1,000 iterations if a processor runs it.
 

@@ -33,14 +33,12 @@ report.opening("fig5")
 # **What the paper claims.** A hundred clients share out MNIST or CIFAR-10 so that each holds the images of about one
 # label. One model averaged over all of them suffers, and the more so the fewer labels a client has. But what a client
 # learns *alone* betrays what it holds: let everybody train once from the same start, put the parameter vectors into
-# OPTICS, a density clustering that needs no number of clusters, and average inside the clusters only. OPTICS is said
-# to find the ten labels without a fault on MNIST after a single local epoch; with the clusters merged down to three,
-# OCFL is said to be far more accurate than FedAvg in every one of them, sooner, and more evenly.
+# OPTICS, a density clustering that needs no number of clusters, and average inside the clusters only. According to the paper OPTICS finds the ten labels without a fault on MNIST after a single local epoch; with the clusters merged down to three,
+# OCFL is far more accurate than FedAvg in every one of them, sooner, and more evenly.
 #
 # This notebook repeats every table and figure, with several seeds where the paper shows one run, and judges each
 # claim by a rule that was written down before the runs shown here, though after a few trial runs (`papers/ocfl.toml`;
-# `papers/ocfl.md` says which). Then it asks what the paper leaves aside: how much hangs on the parameter that OPTICS
-# is said not to be sensitive to, whether it does keep malicious clients apart, and what "more accurate in every
+# `papers/ocfl.md` says which). Then it asks what the paper leaves aside: how much depends on the parameter to which OPTICS is not sensitive, as the paper has it, whether it does keep malicious clients apart, and what "more accurate in every
 # cluster" means when clusters have few labels.
 
 # %% [markdown]

@@ -96,7 +96,7 @@ def test_a_notebook_is_short_and_its_parameters_are_literals(key):
     assert given["tier"] == "quick" and given.keys() <= changeable | {"seeds"} | papers.RUN.keys()
 
 
-READABLE = ["cafa", "dcfl", "fedac", "joint", "ocfl"]
+READABLE = KEYS
 LONGEST = 25  # lines of a cell
 
 
