@@ -7,6 +7,7 @@ figures/readings/<key>.jsonl. A line that is there is not measured again.
 
 import json
 import math
+import operator
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def values(paper: Paper, tier: str = TIER) -> Values:
     ours, found = base(paper, tier), {}
     for name, setting in paper.settings.items():
         if others := [entry["value"] for entry in setting.get("readings", [])]:
-            given = [ours[name], setting["value"], *others]
+            given = [ours[name], *others]
             found[name] = [v for i, v in enumerate(given) if v not in given[:i]]
     return found
 
@@ -103,7 +104,11 @@ def measured(paper: Paper, settings: Draw, seed: int, jobs: int, tier: str) -> R
     found = measuring.measures(paper, Parameters(settings | how), report)
     row = found.loc[[seed]].astype(float).iloc[0].dropna()
     shown = {name: value for name, value in settings.items() if not name.endswith("seeds")}
-    return {"seed": seed, "settings": shown, "measures": {n: float(v) for n, v in row.items()}}
+    return {
+        "seed": seed,
+        "settings": shown,
+        "measures": {n: float(f"{v:.6g}") for n, v in row.items()},
+    }
 
 
 def keep(key: str, kept: list[Record]) -> None:
@@ -232,7 +237,7 @@ def share(shown: np.ndarray) -> dict[str, Any]:
 def moves(
     paper: Paper, tests: list[dict[str, Any]], drawn: pd.DataFrame, found: pd.DataFrame
 ) -> list[dict[str, Any]]:
-    """What each other value of a setting does to the claim's effects, the strongest first.
+    """What each other value of a setting does to the claim's effects, what decides first.
 
     The difference of the means of the draws with that value and of those with ours, with Welch's
     interval, widened for the number of all such differences (Bonferroni). It decides if the
@@ -262,7 +267,13 @@ def moves(
             rows.append(
                 {n: float(f"{v:.4g}") if isinstance(v, float) else v for n, v in row.items()}
             )
-    return sorted(rows, key=lambda row: (not row["decides"], -row["halves"]))
+    return sorted(rows, key=lambda row: (not row["decides"], -gain(row), -row["halves"]))
+
+
+def gain(move: dict[str, Any]) -> float:
+    """By how much the share of draws with the claimed sign is another one."""
+    shares = (move[name]["held"] / max(move[name]["of"], 1) for name in ("held to", "held from"))
+    return abs(operator.sub(*shares))
 
 
 def welch(a: np.ndarray, b: np.ndarray, tried: int) -> dict[str, Any]:
@@ -343,7 +354,7 @@ def sentence(key: str, base: Path | None = None) -> str:
     decided = [(move, c) for c in claims for move in c["decides"][:1] if move["decides"]]
     if not decided:
         return f"{text}; no single open value decides one."
-    move, claim = max(decided, key=lambda entry: entry[0]["halves"])
+    move, claim = max(decided, key=lambda entry: gain(entry[0]))
     changed = f"{move['setting']} {shown(move['to'])} in place of {shown(move['from'])}"
     now, before = (f"{move[n]['held']} of {move[n]['of']}" for n in ("held to", "held from"))
     text += f'. Most depends on {changed}: then "{move["test"]}" ({claim["id"]}) '
@@ -413,6 +424,11 @@ def curve(content: dict[str, Any], claim: dict[str, Any]) -> Any:
         if first and y:
             below.axhline(y - 0.5, color="#CCCCCC", lw=0.6)
     below.set_yticks(range(len(rows)), [f"{n} {shown(v)}" for n, v in rows], size=6.5)
-    below.set(ylim=(len(rows) - 0.5, -0.5), xlabel="readings, sorted by the effect")
+    for label, (name, value) in zip(below.get_yticklabels(), rows, strict=True):
+        label.set(weight="bold" if value == content["values"][name][0] else "normal")
+    below.set(
+        ylim=(max(len(rows), 1) - 0.5, -0.5),
+        xlabel="readings, sorted by the effect (bold: our values)",
+    )
     below.grid(False)
     return fig
