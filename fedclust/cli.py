@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from fedclust.paths import TIERS, root
+from fedclust.paths import TIERS, root, writable
 
 PACKAGES = (
     *("torch", "torchvision", "numba", "numpy", "scikit-learn", "opacus", "pandas"),
@@ -161,6 +161,8 @@ def replicate(args: argparse.Namespace) -> int:
         if names.count(name) > 1:
             raise ValueError(f"-p {name}: given {names.count(name)} times, once is allowed")
     read = [papers.start(key, {**run, **asked}) for key in keys]  # errors before any is run
+    remedy = "set FEDCLUST_ROOT to a folder of your own with copies of papers/ and replications/"
+    writable(root() / "replications" / "executed" / args.tier, remedy)
     together = TOGETHER if any(p.jobs > 1 for _, p in read) else 1
     with ThreadPoolExecutor(together) as pool:
         try:

@@ -35,6 +35,16 @@ def write(path: Path, how: Callable[[Path], Any]) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def writable(folder: Path, remedy: str) -> None:
+    """Make the folder, and say what to do where nothing can be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write(folder / ".writable", Path.touch)
+        (folder / ".writable").unlink()
+    except OSError as error:
+        raise OSError(f"cannot write to {folder} ({error}): {remedy}") from error
+
+
 def digest(value: Any) -> str:
     """Hash of plain values; 1 and 1.0 are the same setting."""
 

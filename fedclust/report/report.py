@@ -19,7 +19,7 @@ from fedclust.experiments import Trial, build, own, sweeps
 from fedclust.experiments import shipped as shelf
 from fedclust.experiments.cache import LIBRARIES
 from fedclust.experiments.sweeps import BACKENDS
-from fedclust.paths import digest, figures, root, write
+from fedclust.paths import digest, figures, root, writable, write
 from fedclust.report import (
     findings,
     markup,
@@ -58,13 +58,7 @@ class Report:
         self.data: dict[str, dict[str, Any]] = {}
         self.runs: dict[str, dict[str, Any]] = {}  # by identity: a trial used twice counts once
         self.verdicts: list[dict[str, Any]] = []
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write(self.folder / ".writable", Path.touch)
-            (self.folder / ".writable").unlink()
-        except OSError as error:
-            remedy = "set FEDCLUST_FIGURES"
-            raise OSError(f"cannot write to {self.folder} ({error}): {remedy}") from error
+        writable(self.folder, "set FEDCLUST_FIGURES")
 
     @property
     def stand_ins(self) -> list[str]:

@@ -227,13 +227,12 @@ def test_archives(toy, name, pack):
     good, dice, refused = pack(), random.Random(pack.__name__), 0
     for _ in range(30):
         (toy / name).write_bytes(damaged(good, dice))
-        try:
-            got = load("toy")
-        except DataUnavailable as error:
+        why = complaint(partial(load, "toy"))  # None: one short line, soon
+        assert why in (None, "accepted"), why
+        if why is None:
             refused += 1
-            assert "archive: " in str(error)
             assert not (toy / "cache/fedclust/toy.pt").exists()
         else:
-            assert np.array_equal(got.x, X[:4, None])
+            assert np.array_equal(load("toy").x, X[:4, None])
             (toy / "cache/fedclust/toy.pt").unlink()
     assert refused >= 10
