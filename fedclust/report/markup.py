@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fedclust.report.verdicts import RULE
-from fedclust.report.words import counted, deciding, effect, number, sentence, shown
+from fedclust.report.words import counted, deciding, effect, number, sentence, shown, wanted
 
 Claim = dict[str, Any]
 GROUPS = {  # what a verdict means to a reader
@@ -60,7 +60,7 @@ def card(claim: Claim, names: dict[str, str]) -> str:
     for test in claim["tests"]:
         part = test["part"] + " (not counted)" * test["beside"]
         part += f", {test['size']}" if test["size"] else ""
-        part += f", {test['needs']:,} seeds would decide" if test["needs"] else ""
+        part += f", {wanted(test['needs'])}" if test["needs"] else ""
         printed = "" if test["paper"] is None else number(test["paper"])
         lines.append(f"| {test['label']} | {part} | {effect(test)} | {printed} |")
     lines += ["", *remarks(claim)]

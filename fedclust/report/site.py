@@ -30,7 +30,7 @@ th,td{min-width:2.5rem;max-width:26rem}td.long{min-width:12rem}td.longer{min-wid
 figure{margin:1.2rem 0 .4rem}figcaption{font-size:.92rem}.small{font-size:.82rem;color:#555}
 .said{font-size:.92rem;border-left:3px solid #ccc;padding-left:.8rem}.said ul{padding-left:0}
 .said li{list-style:none}.claim{border:1px solid #ddd;border-radius:6px;padding:.2rem 1rem}
-.claim{margin:.8rem 0}math{font-size:1.08em}nav{font-size:.92rem}nav ul{columns:16rem}
+.claim{margin:.8rem 0}math{font-size:1.25em}nav{font-size:.92rem}nav ul{columns:16rem}
 math[display=block]{overflow-x:auto;overflow-y:hidden;padding:.3rem 0}
 summary{cursor:pointer;font-size:.85rem;color:#555}.anchor-link,.prompt{display:none}
 footer{color:#555;margin-top:3rem}.badge{vertical-align:middle}
@@ -225,9 +225,7 @@ def prepare(cell: Any, key: str) -> None:
     """A code cell's outputs as HTML: a figure is one element with its caption and its links."""
     texts = [str(output.get("data", {}).get("text/markdown", "")) for output in cell.outputs]
     shows = dict.fromkeys(name for text in texts for name in ANCHOR.findall(text))
-    cell.metadata["said"] = ": ".join(
-        ["code", *filter(None, [", ".join(map(markup.named, shows))])]
-    )
+    cell.metadata["said"] = f"code: {', '.join(map(markup.named, shows)) or 'set-up'}"
     made: list[Any] = []
     for output, text in zip(cell.outputs, texts, strict=True):
         name = output.get("metadata", {}).get("figure")
@@ -236,7 +234,8 @@ def prepare(cell: Any, key: str) -> None:
             output.data = {"text/html": picture(output, f"{key}-{name}", "")}
         elif name:  # the caption of the picture before it
             links = f'<a href="{key}-{name}.svg">SVG</a> <a href="{key}-{name}.png">PNG</a>'
-            said = rendered(text).replace("</p>", f' <span class="small">{links}</span></p>', 1)
+            said = rendered(ANCHOR.sub("", text))
+            said = said.replace("</p>", f' <span class="small">{links}</span></p>', 1)
             before = made.pop()
             output.data = {"text/html": picture(before, f"{key}-{name}", said)}
         elif text.startswith("- [c"):
@@ -260,4 +259,5 @@ def picture(output: Any, file: str, caption: str) -> str:
         alt, width = html.escape(about.get("alt", "")), about.get("width", "")
         shown = f'<img src="data:image/png;base64,{png}" width="{width}" alt="{alt}">'
     below = f"<figcaption>{caption}</figcaption>" if caption else ""
-    return f'<figure><a href="{file}.svg">{shown}</a>{below}</figure>'
+    place = f' id="{file.partition("-")[2]}"' if caption else ""
+    return f'<figure{place}><a href="{file}.svg">{shown}</a>{below}</figure>'

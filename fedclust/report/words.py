@@ -79,10 +79,15 @@ def effect(test: dict[str, Any]) -> str:
     return ranged(test["effect"], test["low"], test["high"])
 
 
+def wanted(needs: int) -> str:
+    """How many seeds would decide."""
+    return f"{needs if needs <= 1000 else 'more than 1,000'} seeds would decide"
+
+
 def sentence(test: dict[str, Any]) -> str:
     """A test's effect, its interval or count, the printed size, and its result."""
     seeds = "" if test["shown_on"] is not None else f" over {test['seeds']} seeds"
     printed = "" if test["paper"] is None else f", the paper has {number(test['paper'])}"
-    needs = f", {test['needs']:,} seeds would decide" if test["needs"] else ""
+    needs = f", {wanted(test['needs'])}" if test["needs"] else ""
     called = test["size"] or test["part"]
     return f"{test['label']}: {effect(test)}{seeds}{printed}{needs} ({called})"

@@ -36,4 +36,4 @@ def test_a_card_tells_what_limits_its_verdict():
     assert said.startswith('<a id="c1"></a>**(not reproduced)**')
     assert "*A minus C* is the same as *A minus B* on every seed." in said
     assert "In brackets, because B is 0.2, the paper's 0.6." in said and said.endswith("Small.")
-    assert "open, 1,200 seeds would decide" in said
+    assert "open, more than 1,000 seeds would decide" in said
