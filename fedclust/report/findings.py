@@ -33,7 +33,7 @@ def filled(text: str, measures: pd.DataFrame, claims: list[dict[str, Any]]) -> s
             return of_claim(by_id[found[1]], found[2], chosen)
         samples = evaluate(name, measures)
         if not chosen:
-            alone = name.isidentifier() and samples.dropna().between(0, 1).all()
+            alone = name.isidentifier() and bool(samples.dropna().between(0, 1).all())
             return spread(samples, bounded=alone) or "not known"
         _, low, high = interval(samples)
         return chosen[0] if low > 0 else chosen[2] if high < 0 else chosen[1]

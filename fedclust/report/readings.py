@@ -1,6 +1,7 @@
 """Readings of a record: what tables and claims make of its rows."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -140,7 +141,8 @@ def moved(record: pd.DataFrame, since: int) -> dict[str, pd.DataFrame]:
     scores = record[record.metric == "accuracy"]
     steps = scores.groupby([*by, "client"], observed=True).value.diff()
     jumps = scores.assign(jump=steps.abs()).groupby(by, observed=True).jump.mean().unstack()
-    server = late[late.client == -1].groupby(["metric", *by], observed=True).value.mean().unstack()
+    server: Any = late[late.client == -1].groupby(["metric", *by], observed=True).value.mean()
+    server = server.unstack()
     said = {name: server.loc[name] for name in ("clusters", "reclustered")}
     return {"changes": anew, "jumps": jumps, **said}
 
@@ -172,7 +174,7 @@ def served(scores: pd.Series, clusters: int) -> pd.DataFrame:
     "gain k" is OCFL's lead in cluster k, "gain" its mean and "least" its smallest, "FedAvg" is
     FedAvg's mean and "... gap" the distance of the best and the worst served cluster.
     """
-    end = scores.unstack("round").iloc[:, -1].unstack("cluster")
+    end: Any = scores.unstack("round").iloc[:, -1].unstack("cluster")
     gain = (end.loc["OCFL"] - end.loc["FedAvg"]).reindex(columns=range(1, clusters + 1))
     found = pd.DataFrame({"gain": gain.mean(axis=1), "least": gain.min(axis=1)})
     for k in gain:
@@ -190,8 +192,9 @@ def needed(record: pd.DataFrame, of: str) -> pd.DataFrame:
     found = {}
     for name, course in courses.items():
         there = course.ge(goal, axis=0)
-        share = (there.idxmax(axis=1) + 1) / (course.columns.max() + 1)
-        found[f"{name} needs"] = share.where(there.any(axis=1))
+        first: Any = there.idxmax(axis=1)
+        share = (first + 1) / (course.columns.to_numpy().max() + 1)
+        found[f"{name!s} needs"] = share.where(there.any(axis=1))
     return pd.DataFrame(found)
 
 
