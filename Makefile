@@ -134,7 +134,7 @@ power: $(READY) ## what the rule for verdicts sees and errs: figures/verdicts/po
 	$(BIN)/fedclust plan
 
 lab: $(READY) ## JupyterLab on replications/, with this environment as its kernel
-	@$(BIN)/python -c 'import jupyterlab' 2> /dev/null || \
+	@$(BIN)/python -c 'import ipywidgets, jupyterlab' 2> /dev/null || \
 		$(BIN)/python -m pip install --no-build-isolation -c requirements.lock -e '.[lab]'
 	$(BIN)/jupyter-lab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/replications \
 		--ContentsManager.pre_save_hook=fedclust.report.notebooks.before_saving $(ARGS)

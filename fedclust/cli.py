@@ -204,10 +204,10 @@ def literal(text: str) -> Any:
 
 def report(args: argparse.Namespace) -> int:
     """fill the scoreboard, the forest plot and the README's part"""
-    from fedclust.report import forest, scoreboard
+    from fedclust.report import forest, metadata, scoreboard
 
     shipped = scoreboard.shipped()  # before a run of tier paper becomes the shipped one
-    for path in [*scoreboard.publish(), *forest.draw()]:
+    for path in [*scoreboard.publish(), *forest.draw(), *metadata.publish()]:
         print(os.path.relpath(path))
     if args.tier:
         print(scoreboard.summary(shipped, args.tier))
@@ -289,7 +289,7 @@ def notebooks(args: argparse.Namespace) -> int:
     """bring the clean .ipynb pairs in step with replications/*.py"""
     from fedclust.report import notebooks as books
 
-    for key in books.keys():  # noqa: SIM118  a module
+    for key in [*books.keys(), *books.others()]:
         print(os.path.relpath(books.pair(key)))
     return 0
 

@@ -40,6 +40,12 @@ def keys() -> list[str]:
     return sorted(path.stem for path in (root() / "replications").glob("*.py"))
 
 
+def others() -> list[str]:
+    """Notebooks that belong to no paper, in folders of their own."""
+    base = root() / "replications"
+    return sorted(path.relative_to(base).with_suffix("").as_posix() for path in base.glob("*/*.py"))
+
+
 def read(key: str) -> NotebookNode:
     """The notebook that a source stands for, without outputs."""
     path = root() / "replications" / f"{key}.py"
