@@ -1,6 +1,6 @@
 """Draws of readings: a Latin hypercube over open values that can grow.
 
-Each draw takes one value of every open setting, and each value is taken equally often. A draw stays
+Each draw takes one value of every open setting, and all values are taken about equally often. A draw stays
 what it is when more draws are asked for, and a value added at the end of a setting's list takes its
 share evenly from the draws of the values before it: all other draws keep what they have.
 """
@@ -14,10 +14,10 @@ Draw = dict[str, Any]
 
 
 def draws(values: Mapping[str, Sequence[Any]], count: int) -> list[Draw]:
-    """So many draws, each with one of its values for every setting.
+    """`count` draws, each with one of its values for every setting.
 
-    >>> [draw["loss"] for draw in draws({"loss": ["mean", "sum"]}, 4)].count("sum")
-    2
+    >>> [draw["loss"] for draw in draws({"loss": ["mean", "sum"]}, 16)].count("sum")
+    8
     """
     columns = {
         name: [given[i] for i in places(name, len(given), count)] for name, given in values.items()
