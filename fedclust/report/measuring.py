@@ -86,6 +86,7 @@ def measures(paper: Paper, p: Parameters, report: Sweeper) -> pd.DataFrame:
     names: dict[str, Any] = {"paper": paper, "p": p, "report": report}
     missing: set[str] = set()
     program, judged = needed(paper.key)
+    results = used(judged)[0]
     for statement in program:
         left_out = bool(statement.reads & missing)
         if not left_out:
@@ -94,10 +95,14 @@ def measures(paper: Paper, p: Parameters, report: Sweeper) -> pd.DataFrame:
             except NotRun:
                 left_out = True
             except KeyError as error:
-                left_out = error.args[0] in report.without
+                key = error.args[0] if isinstance(error.args[0], tuple) else error.args[:1]
+                left_out = bool({*key} & {*report.without})
                 if not left_out:
                     raise
-        missing = missing | statement.makes if left_out else missing - statement.makes
+        if left_out:  # what it should have filled lacks something, but measures may lack some
+            missing |= statement.makes | statement.changes - results
+        else:
+            missing -= statement.makes
     return pd.DataFrame(eval(judged, names))
 
 

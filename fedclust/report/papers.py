@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -385,6 +386,7 @@ def start(key: str, namespace: dict[str, Any]) -> tuple[Paper, Parameters]:
         refuse_unknown(paper, namespace, known)
     namespace["_fedclust_started"] = True
     given = {name: namespace[name] for name in known if namespace.get(name) is not None}
+    given = {name: value for name, value in given.items() if not isinstance(value, ModuleType)}
     how = {name: plain(given.get(name, usual), type(usual)) for name, usual in RUN.items()}
     for name, fine, allowed in (
         ("tier", how["tier"] in TIERS, f"allowed are {', '.join(TIERS)}"),

@@ -128,6 +128,8 @@ def test_a_notebook_takes_a_model_and_a_split_by_dotted_path(folder, monkeypatch
         "cafa", {"tier": "smoke", "model": "mine.net", "partition": "mine.halves"}
     )
     assert p.changed == {"model": "mine.net", "partition": "mine.halves"}
+    with_module = {"tier": "smoke", "partition": own}  # a notebook may import one of that name
+    assert papers.start("cafa", with_module)[1].changed == {}
     for wrong in ("resnet", "mine.", 7):
         with pytest.raises(papers.PaperError, match=r"like 'mine\.model'"):
             papers.start("cafa", {"tier": "smoke", "model": wrong})

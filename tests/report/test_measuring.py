@@ -35,6 +35,10 @@ measures["main"] = both
 measures |= {"twice": double(both)}
 for name in ("a", "b"):
     measures[name] = both + p.shift
+parts = {"empty": 0.0}
+for name in ("c", "d"):
+    parts[name] = ran["more"]
+measures["c"] = parts["c"]
 report.figure("fig1", draw(name, p.colour))
 spare = measures["a"] ** p.power
 
@@ -82,11 +86,11 @@ def test_the_settings_that_the_measures_depend_on(toy):
 
 def test_a_label_that_is_left_out_leaves_out_what_it_is_for(toy):
     source = root() / "replications" / "toy.py"
-    more = 'measures["x"] = {"kept": 1}["gone"]\n'
+    more = 'measures["x"] = {"kept": 1}["gone"]\nmeasures["y"] = {}["gone", "mean"]\n'
     source.write_text(source.read_text().replace("both = ran", more + "both = ran"))
     p = papers.Parameters({"rate": 2.0, "shift": 1.0, "seeds": [3]})
     found = measuring.measures(toy, p, Ran(["main"], without=["gone"], seeds=[3]))
-    assert "main" in found and "x" not in found
+    assert "main" in found and not {"x", "y"} & {*found}
     with pytest.raises(KeyError, match="gone"):
         measuring.measures(toy, p, Ran(["main"], seeds=[3]))
 

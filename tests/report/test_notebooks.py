@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import pytest
 
 from fedclust import cli
 from fedclust.paths import root
-from fedclust.report import notebooks, papers, site
+from fedclust.report import measuring, notebooks, papers, site
 from fedclust.report.expressions import parse
 from fedclust.report.verdicts import VERDICTS
 from tests.report.test_site import left_over
@@ -160,6 +161,20 @@ def test_smoke_makes_every_table_and_figure(key, tmp_path, replicate):
     ended, said = replicate(key, "--jobs", "1", "--backend", "sequential")
     assert ended == 0, said
     check_output(tmp_path, key)
+    same_without_figures(key, tmp_path / "figures" / "smoke" / key / "measures.csv")
+
+
+def same_without_figures(key, made):
+    """What `fedclust readings` measures, under our reading, is what the notebook has measured."""
+    paper, whole = papers.load(key), pd.read_csv(made, index_col="seed")
+    how = {"tier": "smoke", "jobs": 1, "backend": "sequential"}
+    asked = {name: paper.multiverse.get(name, []) for name in ("plans", "without")}
+    p = papers.Parameters(paper.at("smoke") | how)
+    found = measuring.measures(paper, p, measuring.Sweeper(**asked, seeds=p.seeds)).loc[p.seeds]
+    assert len(found.columns) > 10
+    pd.testing.assert_frame_equal(
+        found.astype(float), whole.loc[p.seeds, found.columns].astype(float)
+    )
 
 
 def test_a_paper_from_the_template_runs_repeats_and_refuses(tmp_path, replicate):
