@@ -1,8 +1,8 @@
 """Draws of readings: a Latin hypercube over open values that can grow.
 
-Each draw takes one value of every open setting, and all values are taken about equally often. A draw stays
-what it is when more draws are asked for, and a value added at the end of a setting's list takes its
-share evenly from the draws of the values before it: all other draws keep what they have.
+Each draw takes one value of every open setting, and all values are taken about equally often. A
+draw stays what it is when more draws are asked for. A value added at the end of a setting's list
+takes its share evenly from the draws of the values before it: all other draws keep what they have.
 """
 
 from collections.abc import Mapping, Sequence
