@@ -20,7 +20,7 @@ rounds = None  # rounds of the training
 import pandas as pd
 import torch
 
-from fedclust import partition
+import fedclust as fc
 from fedclust.algorithms import base, cafa
 from fedclust.experiments import Trial, build
 from fedclust.report import Report, multiverse, papers, plots, readings
@@ -120,6 +120,7 @@ methods["code"]["FedProx"] = sized
 methods["code"]["CAFA"] = dict(kind="CAFA", clusters=p.asked)
 methods["code"]["FedAvg on 80 %"] = plain
 
+
 # %%
 def trial(name, seed, profile=p.profile, task="train", rounds=p.rounds):
     generator = "paper" if profile == "paper" else "shards"
@@ -174,7 +175,7 @@ looks = {"mean": dict(seeds=True, marker=""), "IID": dict(seeds=True, k=1), "oth
 def vectors(iid, other, generator):
     """Class frequencies of so many clients of either kind, and who of them is IID."""
     labels = torch.arange(p.classes).repeat_interleave(p.each)
-    counts, group = partition.iid_mix_counts(labels, iid, other, generator=generator, seed=0)
+    counts, group = fc.partition.iid_mix_counts(labels, iid, other, generator=generator, seed=0)
     return counts.double() / counts.sum(1, keepdim=True), group == 0
 
 
@@ -195,7 +196,7 @@ for profile, how in {"paper": "2-4 classes, random amounts", "code": "1-9 shards
     fed = splits[profile, first]
     now = base.sample(fed, p.fraction, first, 0)
     rows = [f"{'▸ ' * (i in now)}{i}" for i in range(p.clients)]
-    maps[f"{profile}: {how}"] = (partition.class_counts(fed), rows, range(fed.classes), "class", "client")
+    maps[f"{profile}: {how}"] = (fc.partition.class_counts(fed), rows, range(fed.classes), "class", "client")
 report.figure("fig3", figures.heats(maps))
 
 # %% [markdown]

@@ -186,6 +186,7 @@ def trial(name, seed, changes, label=None, **tags):
         changed.update(unscaled)
     return Trial(alter(dict(base, method=methods[name]), changed), seed, label or name, tags)
 
+
 # %%
 start = p.side_clients or p.clients
 side = {  # figs. 5, 6 and Table II

@@ -146,6 +146,7 @@ def side(name, method, **train):
     how.update(train)
     return [trial("four", name, s, method, train=how, rounds=p.side_rounds) for s in few]
 
+
 # %%
 plans = {"runs": [], "map": [], "readings": [], "forced": [], "whole": []}
 for case in title:
@@ -182,6 +183,7 @@ runs = dict(iter(ran["runs"].groupby(["case", "algorithm"], observed=True)))
 
 # %%
 report.figure("fig2", figures.tree(runs["four", "FedAC"], f"{title['four']}, FedAC"), seeds=p.seeds[:1])
+
 
 # %% [markdown]
 # ## Figure 3: IID clients

@@ -120,6 +120,7 @@ def source(d, shrink):
             how["classes"] = 47
     return dict(how, shrink=shrink, mean=mean, std=std) if p.normalised else dict(how, shrink=shrink)
 
+
 # %%
 def split(d, seed, devices=None, **how):
     """Who gets which classes: the paper's tables, or one drawn for EMNIST."""
@@ -146,6 +147,7 @@ def trial(lam, seed, d="MNIST", m="MLP", label=None, rounds=p.panel_iterations, 
     tags = {"data": d, "model": m, "lam": lam, "lr": usual["lr"]}
     return fc.experiments.Trial(settings, seed, label or names[lam], tags, "averaged")
 
+
 # %%
 def plan(seeds, lambdas=p.few_lambdas, **how):
     return [trial(lam, s, **how) for s in seeds for lam in lambdas]
@@ -155,6 +157,7 @@ def over(record, metric, first=0, until=np.inf, by="algorithm"):
     """Mean over iterations: a row per seed, a column per method."""
     rows = record[(record.metric == metric) & (record["round"] >= first) & (record["round"] < until)]
     return rows.pivot_table(index="seed", columns=by, values="value", observed=True, sort=False)
+
 
 # %% [markdown]
 # ### Figure 1: one iteration, with its numbers
@@ -337,6 +340,7 @@ for ax in fig.axes:
     ax.set(xscale="log", ylim=(0, 1))
 report.figure("fig-extra-rate", fig, caption, data="mnist")
 
+
 # %% [markdown]
 # ## How much depends on our readings
 #
@@ -376,6 +380,7 @@ def arriving(short, record):
     best = there.drop(columns="IFCA").fillna(until[short]).mean().idxmin()
     run = there.index.isin(record.seed)
     return there["IFCA"], there[named], there[best], pd.Series(until[short], there.index).where(run)
+
 
 # %%
 there = arriving("mnist", main)

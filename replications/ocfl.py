@@ -144,6 +144,7 @@ def trial(label, seed, d="MNIST", m="MLP", dist="non-IID2", task="train", **sett
         usual.update(method=fedavg if label.startswith("FedAvg") else ocfl[d], eval_every=p.every_ocfl)
     return fc.Trial(dict(usual, **settings), seed, label, {"data": d, "model": m, "dist": dist}, task)
 
+
 # %% [markdown]
 # **All runs at once**, so that no worker waits for another. Each is described where it is shown.
 

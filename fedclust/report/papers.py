@@ -364,7 +364,7 @@ def plain(value: Any, kind: type) -> Any:
 
 
 def show(value: Any) -> str:
-    if isinstance(value, list) and len(value) > 3 and value == list(range(len(value))):
+    if isinstance(value, list) and len(value) > 1 and value == list(range(len(value))):
         return f"0 to {len(value) - 1}"
     return f"{value:g}" if isinstance(value, float) else str(value)
 

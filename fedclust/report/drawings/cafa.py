@@ -27,11 +27,10 @@ def planes(
         axes[0].plot(*plane[mask].T, label=name, **how)
     for i, (x, y) in enumerate(plane):
         c = int(labels[i])
-        letter = {"ha": "center", "va": "center", "size": 8, "weight": "bold"}
-        axes[1].text(x, y, chr(65 + c), color=plots.PALETTE[c % 8], **letter)
+        axes[1].text(x, y, chr(65 + c), ha="center", va="center", size=8)
     for name, mask in marked.items():
         middle = plane[mask].mean(0)
-        far = 1.15 * float(np.abs(plane[mask] - middle).max())
+        far = max(1.15 * float(np.abs(plane[mask] - middle).max()), 0.035 * float(np.ptp(plane)))
         axes[1].add_patch(Circle(tuple(middle), far, fill=False, ls="--", lw=1, label=name))
     axes[0].set(title="before", xlabel="first component", ylabel="second component")
     title = f"after: {len(labels.unique())} clusters by letter"
