@@ -166,5 +166,5 @@ def files(model: str, method: str = "") -> set[str]:
     if model == "cnn":
         found |= {"fast.convnet"}
     if model == "mlp" or chooses:
-        found |= {"fast.candidates", "fast.sparse"}
+        found |= {"fast.candidates"}
     return found | ({"fast.choice"} if chooses else set())

@@ -6,10 +6,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedclust import fast
 from fedclust.algorithms import Joint
 from fedclust.algorithms.joint import Seen
 from fedclust.fast import candidates
-from fedclust.fast.choice import margin, room
+from fedclust.fast.choice import margin
 from fedclust.models import mlp
 from fedclust.training import LocalSGD
 from tests.algorithms.test_joint import loop
@@ -48,8 +49,8 @@ def test_a_background_changes_nothing(side, hidden, batch, background, ink, thre
         ends = chosen_step(model, rows, choice, x, y, mask, lr=0.3)
     finally:
         torch.set_num_threads(before)
-    for fast, slow in zip(seen, loop(model, rows, directions, x, y, mask), strict=True):
-        torch.testing.assert_close(fast, slow, rtol=1e-9, atol=1e-9)
+    for found, slow in zip(seen, loop(model, rows, directions, x, y, mask), strict=True):
+        torch.testing.assert_close(found, slow, rtol=1e-9, atol=1e-9)
     for k in (0, 2):
         for_k, net = (choice == k).nonzero()[:, 0], model.module(rows[k])
         losses = [
@@ -59,14 +60,6 @@ def test_a_background_changes_nothing(side, hidden, batch, background, ink, thre
         step = torch.cat([w.grad.flatten() for w in net.parameters()])
         torch.testing.assert_close(ends[k], rows[k] - 0.3 * step, rtol=0, atol=1e-9)
     assert torch.equal(ends[1], rows[1])
-    passes = room(model, rows, y)
-    decisions(model, rows, directions, x, y, mask, passes=passes)
-    assert torch.equal(
-        passes[1], seen[0].argmin(1)
-    )  # without a sign, the loss is all that is known
-    assert torch.equal(
-        chosen_step(model, rows, choice, x, y, mask, lr=0.3, passes=passes), ends
-    )  # known or not, to the last bit
 
 
 @pytest.mark.parametrize(
@@ -89,26 +82,34 @@ def test_predictions_are_the_modules(n, background):
 @pytest.mark.parametrize("sign", ["descent", "printed"])
 @pytest.mark.parametrize("lam", [0.02, 0.2, 0.6, 1.0])
 def test_models_that_cannot_win_are_left_out_and_nobody_chooses_otherwise(lam, sign):
-    model = mlp(
-        (1, 4, 4), 3, (40,)
-    )  # more than a vector has lanes: a rough look is not an exact one
+    model = mlp((1, 4, 4), 3, (40,))
     rows = torch.stack([model.init(0, k) for k in range(5)]).double() * 2
     dw, (x, y, mask) = rows.roll(1, 0), batches(40, 6, 4, 0.0, 0.5)
     method = Joint(LocalSGD(model, lr=0.1), k=5, lam=lam, sign=sign)
     count, toward = mask.sum(1, keepdim=True), -1 if sign == "descent" else 1
     whole = loop(model, rows, dw, x, y, mask)
-    passes, limit = room(model, rows, y), margin(method, count)
-    some = decisions(model, rows, dw, x, y, mask, margin=limit, sign=toward, passes=passes)
+    some = decisions(model, rows, dw, x, y, mask, margin=margin(method, count), sign=toward)
     labels, found = (method.score(Seen(*seen, None), dw, count).argmax(1) for seen in (whole, some))
     assert torch.equal(found, labels)
-    if lam < 1:
-        assert torch.equal(passes[1], labels)  # what is kept for the step is what it needs
-    given = model, rows, labels, x, y, mask
-    ends = [chosen_step(*given, lr=0.1, passes=known) for known in (None, passes)]
-    assert torch.equal(*ends)
-    looked_at, exact = some[2] > 0, (some[1] - whole[1]).abs() < 1e-12
-    assert (toward * (some[1] - whole[1])[looked_at & ~exact] > 0).all()  # bounds
-    if lam == 1:
-        assert exact.all()
-    else:
-        assert (looked_at & exact).sum() < looked_at.sum() < 200
+    looked_at = some[2] > 0
+    torch.testing.assert_close(some[1], whole[1] * looked_at)
+    if lam in (0.02, 0.2):
+        assert looked_at.sum() < 190
+    assert looked_at.all() or lam < 1
+
+
+@pytest.mark.parametrize("loss", ["mean", "sum"])
+def test_two_models_that_are_almost_as_good_are_told_apart(loss):
+    """As many decisions as a run has: in some of them the best scores differ in the fifth digit."""
+    model = mlp((1, 4, 4), 3, (10,))
+    rows = torch.stack([model.init(0, k) for k in range(4)]).double()
+    dw, batch = rows.roll(1, 0) - rows, batches(6000, 20, 4, -1.0, 0.5)
+    method = Joint(LocalSGD(model, lr=0.1), loss=loss)
+    count = batch[2].sum(1, keepdim=True)
+    scores = [
+        method.score(seen(rows, dw, batch), dw, count)
+        for seen in (method.look, lambda *given: fast.choose(method, *given))
+    ]
+    assert torch.equal(*(score.argmax(1) for score in scores))
+    best, next_to_it = scores[0].topk(2, 1).values.T
+    assert ((best - next_to_it) < 1e-4 * best.abs()).sum() > 1

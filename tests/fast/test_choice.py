@@ -19,20 +19,16 @@ def case(request):
     return batches(MODELS[request.param])
 
 
-def decisions(model, rows, directions, *batch, margin=torch.inf, sign=0, passes=None):
+def decisions(model, rows, directions, *batch, margin=torch.inf, sign=0):
     """loss, dot and norm of every pair, (N, K) each."""
-    given = model, rows, directions, choice.plain(model, rows, batch), torch.as_tensor(margin), sign
-    if model.blocks:
-        return choice.with_blocks(*given)
-    return choice.of_perceptrons(*given, passes or choice.room(model, rows, batch[1]))
-
-
-def chosen_step(model, rows, labels, *batch, lr, passes=None):
+    look = choice.with_blocks if model.blocks else choice.of_perceptrons
     prepared = choice.plain(model, rows, batch)
-    if model.blocks:
-        return choice.step_with_blocks(model, rows, prepared, labels, lr)
-    passes = passes or choice.room(model, rows, batch[1])
-    return choice.step(model, rows, prepared, labels, lr, passes)
+    return look(model, rows, directions, prepared, torch.as_tensor(margin), sign)
+
+
+def chosen_step(model, rows, labels, *batch, lr):
+    step = choice.step_with_blocks if model.blocks else choice.step
+    return step(model, rows, choice.plain(model, rows, batch), labels, lr)
 
 
 def test_decisions_equal_one_pass_per_pair(case):
