@@ -57,9 +57,10 @@ def test_without_a_network(tmp_path):
 @long
 def test_another_user(tmp_path):
     other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    reachable = subprocess.run([*other, sys.executable, "-c", "import fedclust"], cwd=ROOT)
-    if os.getuid() or reachable.returncode:
-        pytest.skip(f"another user cannot be taken on, or not start {sys.executable}")
+    kernel = "import subprocess, sys; subprocess.run([sys.executable, '-c', ''], check=True)"
+    starts = subprocess.run([*other, sys.executable, "-c", kernel], capture_output=True)
+    if os.getuid() or starts.returncode:
+        pytest.skip(f"another user cannot be taken on, or cannot start {sys.executable}")
     folder = project(tmp_path / "theirs")
     for path in (*tmp_path.parents, tmp_path):
         if path.stat().st_uid == os.getuid() and "pytest" in str(path):
