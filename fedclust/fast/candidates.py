@@ -59,7 +59,7 @@ def decide(rows, towards, widths, x, y, mask, margin, sign, loss, dot, square):
     for i in range(len(x)):
         n = real_ones(mask[i], chosen)
         u = background(x[i, chosen[0]])
-        lay_out(x[i], chosen[:n], u, on[0], images)
+        lay_out(x[i], chosen[:n], u, images)
         for j in range(len(rows)):
             mine = A[j * width :]
             outputs(images, u, r[j], W[j * layers :], mine, widths, on, samples[:n])
@@ -68,7 +68,7 @@ def decide(rows, towards, widths, x, y, mask, margin, sign, loss, dot, square):
         reach, bounded = loss[i, ranks[0]] + margin[i], sign != 0 and margin[i] < math.inf
         if len(towards) == 0 or len(rows) == 1 or not loss[i, ranks[1]] <= reach:
             continue
-        lay_out(x[i], chosen[:n], x.dtype.type(0), on[0], images)
+        lay_out(x[i], chosen[:n], x.dtype.type(0), images)
         for j in ranks:
             if not loss[i, j] <= reach or (bounded and half + SLACK - loss[i, j] < best):
                 break  # not even the best cosine, 1, would do
@@ -99,7 +99,7 @@ def mean_step(row, widths, x, y, mask, members, lr, out):
     for i in members:
         n = real_ones(mask[i], chosen)
         u = background(x[i, chosen[0]])
-        lay_out(x[i], chosen[:n], u, on[0], images)
+        lay_out(x[i], chosen[:n], u, images)
         outputs(images, u, r, W, A, widths, on, samples[:n])
         deltas(A, W, y[i], chosen[:n], widths, on, room, -lr / n / len(members))
         for k in range(layers):
@@ -123,7 +123,7 @@ def predict(row, shape, x, out):
     images, r, u = np.zeros_like(A[0]), column_sums(W[0]), background(x[0])
     for low in range(0, len(x), TOGETHER):
         n = min(TOGETHER, len(x) - low)
-        lay_out(x[low : low + n], samples[:n], u, on[0], images)
+        lay_out(x[low : low + n], samples[:n], u, images)
         outputs(images, u, r, W, A, widths, on, samples[:n])
         for b in range(n):
             put(A[layers][b, : widths[-1]], out[low + b])
@@ -145,10 +145,10 @@ def real_ones(mask, chosen):
 
 
 @compiled
-def lay_out(x, chosen, u, on, images):
+def lay_out(x, chosen, u, images):
     """The images less u, each with a 1 for the bias."""
     for b in range(len(chosen)):
-        shown(x[chosen[b]], on, u, images[b])
+        shown(x[chosen[b]], u, images[b])
 
 
 @compiled

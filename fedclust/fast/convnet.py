@@ -22,6 +22,8 @@ too few channels for that: there a vector is a run, the numbers of a line of a k
 the place of eight; the rest are idle. One picture goes through all blocks, forwards and later
 backwards, while its numbers are in the cache. Signs and not-a-numbers come out as PyTorch's do:
 only the order of summation is left free to the compiler.
+
+Tested against the plain loop and PyTorch's modules (tests/fast/test_convnet.py).
 """
 
 import math
@@ -48,8 +50,17 @@ from fedclust.fast.perceptron import (
     spaces,
     step,
     stretch,
-)
-from fedclust.fast.products import VECTOR, WIDE, add_product, in_panels
+)  # fmt: skip
+from fedclust.fast.products import (
+    VECTOR,
+    WIDE,
+    add_product,
+    arrays,
+    everywhere,
+    fma,
+    in_panels,
+    vectors_of,
+)  # fmt: skip
 
 RUN = 8  # numbers in the vector of a kernel's line
 RUNS = 15  # of them in registers
@@ -331,57 +342,40 @@ def maxima(typing, z, at, width, out, places, to, first):
     """QUAD of these at once."""
 
     def generate(target, builder, signature, arguments):
-        number, size = target.get_value_type(z.dtype), z.dtype.bitwidth // 8
-        vector, place, word = (
-            ir.VectorType(number, QUAD),
-            ir.VectorType(ir.IntType(32), QUAD),
-            ir.IntType(32),
-        )
+        number, size, word = target.get_value_type(z.dtype), z.dtype.bitwidth // 8, ir.IntType(32)
+        vector, place = ir.VectorType(number, QUAD), ir.VectorType(word, QUAD)
+        both = ir.VectorType(number, 2 * QUAD)
         numbers, made, where = (
-            cgutils.create_struct_proxy(signature.args[k])(target, builder, arguments[k]).data
-            for k in (0, 3, 4)
+            array.data for array in arrays(target, builder, signature, arguments)
         )
-
-        def all_(value):
-            one = builder.insert_element(
-                ir.Constant(place, ir.Undefined), builder.trunc(value, word), word(0)
-            )
-            return builder.shuffle_vector(one, one, ir.Constant(place, [0] * QUAD))
+        _, start, width, _, _, to, first = arguments
 
         def line(i):  # every other number, and those between
-            both = ir.VectorType(number, 2 * QUAD)
-            row = builder.load(
-                builder.bitcast(builder.gep(numbers, [i]), both.as_pointer()), align=size
-            )
-            return [
-                builder.shuffle_vector(
-                    row, row, ir.Constant(place, [2 * j + odd for j in range(QUAD)])
-                )
-                for odd in (0, 1)
-            ]
+            at = builder.bitcast(builder.gep(numbers, [i]), both.as_pointer())
+            row = builder.load(at, align=size)
+            halves = [ir.Constant(place, [2 * j + odd for j in range(QUAD)]) for odd in (0, 1)]
+            return [builder.shuffle_vector(row, row, half) for half in halves]
 
         def larger(one, other):  # not-a-number is larger than any
             more = builder.fcmp_ordered(">", other[0], one[0])
             second = builder.or_(more, builder.fcmp_unordered("uno", other[0], other[0]))
             return [builder.select(second, b, a) for a, b in zip(one, other, strict=True)]
 
-        _, start, width, _, _, to, first = arguments
-        left = builder.add(all_(first), ir.Constant(place, [2 * j for j in range(QUAD)]))
+        corner = everywhere(builder, builder.trunc(first, word), place)
+        left = builder.add(corner, ir.Constant(place, [2 * j for j in range(QUAD)]))
         right = builder.add(left, ir.Constant(place, [1] * QUAD))
+        down = everywhere(builder, builder.trunc(width, word), place)
         (a, b), (c, d) = line(start), line(builder.add(start, width))
-        down = all_(width)
-        above, below = (a, left), (c, builder.add(left, down))
-        above, below = larger(above, (b, right)), larger(below, (d, builder.add(right, down)))
+        above = larger((a, left), (b, right))
+        below = larger((c, builder.add(left, down)), (d, builder.add(right, down)))
         most, which = larger(above, below)
-        stopped = builder.fcmp_ordered("<=", most, ir.Constant(vector, [0.0] * QUAD))
-        most = builder.select(stopped, ir.Constant(vector, [0.0] * QUAD), most)
+        nought = ir.Constant(vector, [0.0] * QUAD)
+        stopped = builder.fcmp_ordered("<=", most, nought)
+        most = builder.select(stopped, nought, most)
         which = builder.select(stopped, ir.Constant(place, [-1] * QUAD), which)
         for data, value, align in ((made, most, size), (where, which, 4)):
-            builder.store(
-                value,
-                builder.bitcast(builder.gep(data, [to]), value.type.as_pointer()),
-                align=align,
-            )
+            at = builder.bitcast(builder.gep(data, [to]), value.type.as_pointer())
+            builder.store(value, at, align=align)
         return target.get_dummy_value()
 
     return types.void(z, types.int64, types.int64, out, places, types.int64, types.int64), generate
@@ -444,35 +438,26 @@ def add_places(typing, dw, low, start, width, x, live, delta):
     i in registers."""
 
     def generate(target, builder, signature, arguments):
-        number, size = target.get_value_type(dw.dtype), dw.dtype.bitwidth // 8
-        vector, word = ir.VectorType(number, VECTOR // size), ir.IntType(64)
+        vector, word = vectors_of(target, dw.dtype), ir.IntType(64)
         to, values, places, deltas = arrays(target, builder, signature, arguments)
         many, kernel, beside = cgutils.unpack_tuple(builder, to.shape, 3)
-        (length,) = cgutils.unpack_tuple(builder, places.shape, 1)
         _, low, start, width, *_ = arguments
-        done = builder.append_basic_block("done")
-        which = builder.switch(builder.add(builder.mul(kernel, word(RUN + 1)), many), done)
 
         def vectors(array, row):
             place = builder.gep(array.data, [builder.add(builder.mul(row, beside), low)])
             return builder.bitcast(place, vector.as_pointer())
 
-        for side in range(1, RUN + 1):
-            for n in range(1, min(max(HELD // side, 1), side) + 1):
-                which.add_case(
-                    word(side * (RUN + 1) + n),
-                    block := builder.append_basic_block(f"places{side}x{n}"),
-                )
-                builder.position_at_end(block)
-                kept = [vectors(to, word(j)) for j in range(n * side)]
+        def piece(n, side):
+            def value(corner, j):
+                row = builder.add(builder.mul(width, word(j // side)), word(j % side))
+                return vectors(values, builder.add(corner, row))
 
-                def value(corner, j, side=side):
-                    row = builder.add(builder.mul(width, word(j // side)), word(j % side))
-                    return vectors(values, builder.add(corner, row))
+            kept = [vectors(to, word(j)) for j in range(n * side)]
+            in_registers(builder, kept, value, start, places, deltas)
 
-                in_registers(builder, kept, value, start, places, deltas, length, size)
-                builder.branch(done)
-        builder.position_at_end(done)
+        sides = range(1, RUN + 1)
+        sizes = [(n, k) for k in sides for n in range(1, min(max(HELD // k, 1), k) + 1)]
+        one_of(builder, (many, kernel), sizes, piece)
         return target.get_dummy_value()
 
     return types.void(dw, types.int64, types.int64, types.int64, x, live, delta), generate
@@ -484,35 +469,26 @@ def add_runs(typing, runs, x, at, channel, line, live, delta):
     i in registers."""
 
     def generate(target, builder, signature, arguments):
-        number, size = target.get_value_type(runs.dtype), runs.dtype.bitwidth // 8
-        vector, word = ir.VectorType(number, RUN), ir.IntType(64)
+        number, word = target.get_value_type(runs.dtype), ir.IntType(64)
+        line_of = ir.VectorType(number, RUN).as_pointer()
         to, pixels, places, deltas = arrays(target, builder, signature, arguments)
         many, kernel, _ = cgutils.unpack_tuple(builder, to.shape, 3)
-        (length,) = cgutils.unpack_tuple(builder, places.shape, 1)
         _, _, start, channel, line, *_ = arguments
-        done = builder.append_basic_block("done")
-        which = builder.switch(builder.add(builder.mul(kernel, word(RUNS + 1)), many), done)
-        for high in range(1, RUN + 1):
-            for n in range(1, max(RUNS // high, 1) + 1):
-                which.add_case(
-                    word(high * (RUNS + 1) + n),
-                    block := builder.append_basic_block(f"runs{high}x{n}"),
-                )
-                builder.position_at_end(block)
-                first = builder.bitcast(to.data, vector.as_pointer())
-                kept = [builder.gep(first, [word(j)]) for j in range(n * high)]
 
-                def run(corner, j, high=high):
-                    offset = builder.add(
-                        builder.mul(channel, word(j // high)), builder.mul(line, word(j % high))
-                    )
-                    return builder.bitcast(
-                        builder.gep(pixels.data, [builder.add(corner, offset)]), vector.as_pointer()
-                    )
+        def piece(n, side):
+            def run(corner, j):
+                c, p = word(j // side), word(j % side)
+                offset = builder.add(builder.mul(channel, c), builder.mul(line, p))
+                at = builder.gep(pixels.data, [builder.add(corner, offset)])
+                return builder.bitcast(at, line_of)
 
-                in_registers(builder, kept, run, start, places, deltas, length, size)
-                builder.branch(done)
-        builder.position_at_end(done)
+            first = builder.bitcast(to.data, line_of)
+            kept = [builder.gep(first, [word(j)]) for j in range(n * side)]
+            in_registers(builder, kept, run, start, places, deltas)
+
+        sides = range(1, RUN + 1)
+        sizes = [(n, k) for k in sides for n in range(1, max(RUNS // k, 1) + 1)]
+        one_of(builder, (many, kernel), sizes, piece)
         return target.get_dummy_value()
 
     return types.void(runs, x, types.int64, types.int64, types.int64, live, delta), generate
@@ -523,92 +499,71 @@ def add_kernels(typing, dx, low, width, kern, kernel, live, delta):
     """dx[live[i] + p width + q, low:] += delta[i] kern[p kernel + q, low:], a vector each."""
 
     def generate(target, builder, signature, arguments):
-        number, size = target.get_value_type(dx.dtype), dx.dtype.bitwidth // 8
-        vector, word = ir.VectorType(number, VECTOR // size), ir.IntType(64)
+        size, vector, word = dx.dtype.bitwidth // 8, vectors_of(target, dx.dtype), ir.IntType(64)
         to, weights, places, deltas = arrays(target, builder, signature, arguments)
-        (_, beside), (length,) = (
-            cgutils.unpack_tuple(builder, a.shape, n) for a, n in ((to, 2), (places, 1))
-        )
+        _, beside = cgutils.unpack_tuple(builder, to.shape, 2)
+        (length,) = cgutils.unpack_tuple(builder, places.shape, 1)
         _, low, width, _, kernel, *_ = arguments
-        done = builder.append_basic_block("done")
-        which = builder.switch(kernel, done)
-        for side in range(1, RUN + 1):
-            which.add_case(word(side), block := builder.append_basic_block(f"kernel{side}"))
-            builder.position_at_end(block)
+
+        def at(array, row):
+            place = builder.gep(array.data, [builder.add(builder.mul(row, beside), low)])
+            return builder.bitcast(place, vector.as_pointer())
+
+        def piece(side):
             with cgutils.for_range(builder, length) as loop:
-                every = spread(
-                    builder, builder.load(builder.gep(deltas.data, [loop.index])), vector.count
-                )
+                delta = builder.load(builder.gep(deltas.data, [loop.index]))
+                every = everywhere(builder, delta, vector)
                 corner = builder.load(builder.gep(places.data, [loop.index]))
                 for p in range(side):
                     line = builder.add(corner, builder.mul(width, word(p)))
                     for q in range(side):
-                        rows = builder.add(line, word(q)), word(p * side + q)
-                        place, factor = (
-                            builder.bitcast(
-                                builder.gep(a.data, [builder.add(builder.mul(row, beside), low)]),
-                                vector.as_pointer(),
-                            )
-                            for a, row in zip((to, weights), rows, strict=True)
-                        )
-                        factor, before = (
-                            builder.load(factor, align=size),
-                            builder.load(place, align=size),
-                        )
-                        builder.store(fma(builder, every, factor, before), place, align=size)
-            builder.branch(done)
-        builder.position_at_end(done)
+                        place = at(to, builder.add(line, word(q)))
+                        factor = builder.load(at(weights, word(p * side + q)), align=size)
+                        total = fma(builder, every, factor, builder.load(place, align=size))
+                        builder.store(total, place, align=size)
+
+        one_of(builder, (kernel,), [(side,) for side in range(1, RUN + 1)], piece)
         return target.get_dummy_value()
 
     return types.void(dx, types.int64, types.int64, kern, types.int64, live, delta), generate
 
 
-def in_registers(builder, kept, value, start, places, deltas, length, size):
+def one_of(builder, given, sizes, piece):
+    """A piece of code for each of these sizes, and the way to the one whose size is given."""
+    word, base, number = ir.IntType(64), RUNS + 1, given[0]
+    for more in given[1:]:
+        number = builder.add(builder.mul(number, ir.IntType(64)(base)), more)
+    done = builder.append_basic_block("done")
+    which = builder.switch(number, done)
+    for size in sizes:
+        place = 0
+        for side in size:
+            place = place * base + side
+        which.add_case(word(place), block := builder.append_basic_block(f"piece{place}"))
+        builder.position_at_end(block)
+        piece(*size)
+        builder.branch(done)
+    builder.position_at_end(done)
+
+
+def in_registers(builder, kept, value, start, places, deltas):
     """The vectors at `kept` += delta[i] value(start + place[i], j), summed over i before they are
     written."""
-    sums = [cgutils.alloca_once(builder, place.type.pointee) for place in kept]
+    vector = kept[0].type.pointee
+    size = 4 if vector.element == ir.FloatType() else 8
+    (length,) = cgutils.unpack_tuple(builder, places.shape, 1)
+    sums = [cgutils.alloca_once(builder, vector) for _ in kept]
     for place, total in zip(kept, sums, strict=True):
         builder.store(builder.load(place, align=size), total)
     with cgutils.for_range(builder, length) as loop:
-        every = spread(
-            builder,
-            builder.load(builder.gep(deltas.data, [loop.index])),
-            kept[0].type.pointee.count,
-        )
+        delta = builder.load(builder.gep(deltas.data, [loop.index]))
+        every = everywhere(builder, delta, vector)
         corner = builder.add(start, builder.load(builder.gep(places.data, [loop.index])))
         for j, total in enumerate(sums):
             factor = builder.load(value(corner, j), align=size)
             builder.store(fma(builder, every, factor, builder.load(total)), total)
     for place, total in zip(kept, sums, strict=True):
         builder.store(builder.load(total), place, align=size)
-
-
-def arrays(target, builder, signature, arguments):
-    given = [
-        pair
-        for pair in zip(signature.args, arguments, strict=True)
-        if isinstance(pair[0], types.Array)
-    ]
-    return [
-        cgutils.create_struct_proxy(kind)(target, builder, argument) for kind, argument in given
-    ]
-
-
-def spread(builder, value, many):
-    """A vector full of it."""
-    word = ir.IntType(32)
-    alone = builder.insert_element(
-        ir.Constant(ir.VectorType(value.type, many), ir.Undefined), value, word(0)
-    )
-    return builder.shuffle_vector(alone, alone, ir.Constant(ir.VectorType(word, many), [0] * many))
-
-
-def fma(builder, a, b, c):
-    name = f"llvm.fma.v{a.type.count}{'f32' if a.type.element == ir.FloatType() else 'f64'}"
-    return builder.call(
-        cgutils.get_or_insert_function(builder.module, ir.FunctionType(a.type, [a.type] * 3), name),
-        [a, b, c],
-    )
 
 
 @compiled

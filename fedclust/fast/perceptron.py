@@ -5,9 +5,11 @@ With logits z = W a + b of a layer's input a: dL/dz = softmax(z) - onehot at the
 a^T, dL/da = W^T dz, and a ReLU passes dL/da on where a > 0. Over a batch all of it is sums of
 products, C += A B:
 
-    Z   += A W        forward          (B, in) (in, out) dA^T += W dZ^T    backward         (in,
-    out) (out, B) W   += A^T dZ     step, in place   (in, B) (B, out)      with dZ times -lr / B;
-    the gradient is never stored
+    Z    += A W       forward           (B, in) (in, out)
+    dA^T += W dZ^T    backward          (in, out) (out, B)
+    W    += A^T dZ    step, in place    (in, B) (B, out)
+
+with dZ times -lr / B, so that the gradient is never stored.
 
 `products` says how such a sum is made, and why W and Z are kept in panels as wide as a vector,
 (panels, rows, LANES). The bias is one more row of W, whose input is 1.
@@ -19,7 +21,9 @@ V + 1 g^T (1 is a column of ones, v zero at the background, g (out,) zero at fir
     x W = v V + sum(v) g + u (r + in g)         r = 1^T V, (out,)
     V += v^T dZ,   g += u 1^T dZ,   r += sum(v)^T dZ
 
-is the same forward pass and the same step, and rows of V where v is zero are not touched.
+is the same forward pass and the same step, of numbers most of which are zero.
+
+Tested against the plain loop (tests/fast/test_perceptron.py).
 """
 
 import math
@@ -49,18 +53,16 @@ def train(row, shape, x, y, plan, how):
     start = [w.copy() if prox else w for w in W]
     V = [np.zeros_like(w) if momentum else w for w in W]  # velocities
     A, dZ, dA, turned = spaces(widths, most, lanes, row)
-    on = [np.arange(width + 1) for width in widths]  # A's columns; of images, those in use
+    on = [np.arange(width + 1) for width in widths]  # A's columns
     r, above = column_sums(W[0]), np.zeros(most, row.dtype)
     g = np.zeros_like(r)
-    seen, rows, chosen = np.zeros(widths[0], np.bool_), np.arange(most), np.zeros(most, np.int64)
+    rows, chosen = np.arange(most), np.zeros(most, np.int64)
     for s in range(len(plan)):
         n = real_ones(plan[s], chosen)
-        used = on[0][: visible(x, chosen[:n], u, seen, on[0])]
-        gather(x, y, chosen[:n], used, u, A[0], dZ[-1], above)
+        gather(x, y, chosen[:n], u, A[0], dZ[-1], above)
         for k in range(layers):
             constant(A[k + 1], n, u if k == 0 else real(0), r, g, widths[0], above)
-            columns, hidden = used if k == 0 else on[k], k < layers - 1
-            forward(A[k], W[k], A[k + 1], columns, rows[:n], hidden, widths[k + 1])
+            forward(A[k], W[k], A[k + 1], on[k], rows[:n], k < layers - 1, widths[k + 1])
         softmax(A[-1], dZ[-1], n, widths[-1])
         for k in range(layers - 1, 0, -1):
             backward(dZ[k], turned[k], W[k], dA[k], on[k][:-1], on[k + 1], n)
@@ -69,15 +71,14 @@ def train(row, shape, x, y, plan, how):
             square = 0.0
             if clip < math.inf:
                 for k in range(layers):
-                    inputs = norm2(A[k], b, len(used) if k == 0 else widths[k] + 1)
-                    square += norm2(dZ[k], b, widths[k + 1]) * inputs
+                    square += norm2(dZ[k], b, widths[k + 1]) * norm2(A[k], b, widths[k] + 1)
             share = min(1.0, clip / math.sqrt(square)) if square > 0 else 1.0
             gain = share / (expected if expected else n) * (1.0 if momentum else -lr)
             for k in range(layers):
                 stretch(dZ[k], b, real(gain))
         for k in range(layers):
-            columns, place = used if k == 0 else on[k], s * len(row) + before(widths, k)
-            step(V[k], W[k], start[k], A[k], dZ[k], columns, rows[:n], widths[k + 1], how, place)
+            place = s * len(row) + before(widths, k)
+            step(V[k], W[k], start[k], A[k], dZ[k], on[k], rows[:n], widths[k + 1], how, place)
         if u:
             drift(g, r, u, above, dZ[0], n)
     if u:
@@ -98,9 +99,8 @@ def spaces(widths, most, lanes, like):
 @compiled
 def forward(a, w, z, used, rows, hidden, width):
     """Z += A W, and ReLU in hidden layers."""
-    add_product(
-        in_panels(z, w.shape[2]), rows, a[: len(rows), : len(used)], w[:, :, : w.shape[2]], used
-    )
+    lanes = w.shape[2]
+    add_product(in_panels(z, lanes), rows, a[: len(rows), : len(used)], w[:, :, :lanes], used)
     if hidden:
         rectify(z, len(rows), width)
 
@@ -123,9 +123,8 @@ def backward(d, turned, w, above, inputs, units, n):
     above[:] = 0
     for p in range(len(w)):
         some = units[p * lanes : (p + 1) * lanes]
-        add_product(
-            in_panels(above, lanes), inputs, w[p, :-1, :lanes], in_panels(turned, lanes), some
-        )
+        columns = in_panels(turned, lanes)
+        add_product(in_panels(above, lanes), inputs, w[p, :-1, :lanes], columns, some)
 
 
 @compiled
@@ -183,10 +182,8 @@ def copy(row, w, n_out, inward):
     for p in range(len(w)):
         width = max(min(lanes, n_out - p * lanes), 0)
         for i in range(0, n_in, lanes):  # square by square
-            one, other = (
-                weight[p * lanes : p * lanes + width, i : i + lanes],
-                w[p, i : min(i + lanes, n_in), :width],
-            )
+            one = weight[p * lanes : p * lanes + width, i : i + lanes]
+            other = w[p, i : min(i + lanes, n_in), :width]
             if inward:
                 turn(one, other)
             else:
@@ -225,45 +222,23 @@ def real_ones(positions, chosen):
 
 
 @compiled
-def visible(x, chosen, u, seen, on):
-    """The columns in which not all chosen images show the background, and the bias's, into `on`.
-    How many there are."""
-    seen[:] = False
-    for i in chosen:
-        image = x[i]
-        for j in range(len(image)):
-            seen[j] |= image[j] != u
-    found = 0
-    for j in range(len(seen)):
-        on[found] = j
-        found += seen[j]
-    on[found] = len(seen)
-    return found + 1
-
-
-@compiled
-def gather(x, y, chosen, used, u, a, onehot, above):
-    """Those columns of the images, less the background, with their labels and sums."""
+def gather(x, y, chosen, u, a, onehot, above):
+    """Images less the background, with their labels and sums."""
     for b, i in enumerate(chosen):
-        above[b] = shown(x[i], used, u, a[b])
+        above[b] = shown(x[i], u, a[b])
         onehot[b] = 0
         onehot[b, y[i]] = 1
 
 
 @compiled
-def shown(image, used, u, to):
-    """Those of an image's pixels, less the background, into `to`, and their sum; a 1 for the bias
-    after them."""
-    total, last = to.dtype.type(0), len(used) - 1
-    if last == len(image):  # all of them, side by side: much faster
-        for j in range(last):
-            to[j] = image[j] - u
-            total += to[j]
-    else:
-        for j in range(last):
-            to[j] = image[used[j]] - u
-            total += to[j]
-    to[last] = 1
+def shown(image, u, to):
+    """An image's pixels, less the background, into `to`, and their sum; a 1 for the bias after
+    them."""
+    total = to.dtype.type(0)
+    for j in range(len(image)):
+        to[j] = image[j] - u
+        total += to[j]
+    to[len(image)] = 1
     return total
 
 
@@ -312,9 +287,7 @@ def pass_back(above, a, d, n, width):
     zero = d.dtype.type(0)
     for b in range(n):
         for i in range(width):
-            delta = above[
-                i, b
-            ]  # looked up in any case: a branch would be foreseen half of the time
+            delta = above[i, b]  # in any case: a branch would be foreseen half of the time
             d[b, i] = delta if a[b, i] > zero else zero
 
 

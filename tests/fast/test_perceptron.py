@@ -50,16 +50,6 @@ def test_the_background_by_hand():
     """Corner 2 on three of four pixels is one; a corner that half of the pixels have is none."""
     assert perceptron.background(np.array([2.0, 2, 2, 5])) == 2
     assert perceptron.background(np.array([2.0, 2, 3, 5])) == 0
-    x, on, seen = (
-        np.array([[2.0, 2, 2, 5], [2, 2, 7, 2], [9, 2, 2, 2]]),
-        np.zeros(5, np.int64),
-        np.zeros(4, np.bool_),
-    )
-    assert on[: perceptron.visible(x, np.array([0, 1]), 2.0, seen, on)].tolist() == [
-        2,
-        3,
-        4,
-    ]  # 4 is the bias
 
 
 @pytest.mark.parametrize("label", [3, -1, 99])
