@@ -8,7 +8,7 @@ figures/readings/<key>.jsonl. A line that is there is not measured again.
 import json
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ def run(
             kept.append(record)
             keep(paper.key, kept)
         rows[place] = record["measures"]
-    return pd.DataFrame.from_dict(rows, orient="index")
+    return pd.DataFrame.from_dict(rows, orient="index").astype(float)
 
 
 def readings(
@@ -102,12 +102,12 @@ def measured(paper: Paper, settings: Draw, seed: int, jobs: int, tier: str) -> R
     asked = {name: paper.multiverse.get(name, []) for name in ("plans", "without")}
     report = measuring.Sweeper(**asked, jobs=jobs, seeds=[seed])
     found = measuring.measures(paper, Parameters(settings | how), report)
-    row = found.loc[[seed]].astype(float).iloc[0].dropna()
+    row = found.loc[[seed]].astype(float).iloc[0]
     shown = {name: value for name, value in settings.items() if not name.endswith("seeds")}
     return {
         "seed": seed,
         "settings": shown,
-        "measures": {n: float(f"{v:.6g}") for n, v in row.items()},
+        "measures": dict(zip(row.index, rounded(row), strict=True)),
     }
 
 
@@ -289,8 +289,9 @@ def welch(a: np.ndarray, b: np.ndarray, tried: int) -> dict[str, Any]:
     return {"difference": difference, "low": low, "high": high, "decides": low > 0 or high < 0}
 
 
-def rounded(x: np.ndarray) -> list[float | None]:
-    return [None if math.isnan(value) else round(float(value), 4) for value in x]
+def rounded(x: Iterable[float]) -> list[float | None]:
+    """With six digits; None is what JSON has for an unknown number."""
+    return [None if math.isnan(value) else float(f"{value:.6g}") for value in x]
 
 
 # --- pages ----------------------------------------------------------------------------------------
