@@ -83,7 +83,7 @@ clean: ## remove what is made, but not .venv and not the data
 
 # No file is a target here: times of files say nothing about results. The cache knows every trial by
 # its content and says why it runs one.
-PAPERS := $(sort $(basename $(notdir $(wildcard replications/*.py))))
+PAPERS := $(filter-out compare,$(sort $(basename $(notdir $(wildcard replications/*.py)))))
 TIER ?= quick
 ifeq ($(TIER),paper)  # runs of hours leave their records beside the figures
 export FEDCLUST_SHIPPED ?= write
@@ -91,7 +91,7 @@ endif
 OPTIONS = --tier $(TIER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS)) \
 	$(if $(BACKEND),--backend $(BACKEND)) $(ARGS)
 
-.PHONY: replicate-all $(PAPERS) smoke settle report site figures verify verify-plain notebooks
+.PHONY: replicate-all $(PAPERS) compare smoke settle report site figures verify verify-plain notebooks
 .PHONY: readings power new-paper
 
 replicate-all: $(COMPILED) ## every paper (TIER=smoke|quick|paper SEEDS=5 JOBS=2 BACKEND=ray)
@@ -102,6 +102,9 @@ replicate-all: $(COMPILED) ## every paper (TIER=smoke|quick|paper SEEDS=5 JOBS=2
 
 $(PAPERS): $(COMPILED)
 	$(BIN)/fedclust replicate $@ $(OPTIONS)
+
+compare: $(COMPILED) ## all methods on one bench: when does clustering pay? (ARGS="--method mine.Mine")
+	$(BIN)/fedclust compare $(OPTIONS)
 
 smoke: $(READY) ## every notebook in seconds, on stand-in data, as the tests do
 	$(MAKE) --no-print-directory replicate-all TIER=smoke

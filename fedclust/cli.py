@@ -65,14 +65,19 @@ def parser() -> argparse.ArgumentParser:
     add("names", nargs="*", metavar="NAME", help="all by default")
     add("--hash", action="store_true", help="print the content hash of what each source has")
     command(list_)
-    add = command(replicate)
-    add("keys", nargs="+", metavar="KEY", help="dcfl, ocfl, fedac, joint, cafa; or all")
-    add("--tier", choices=TIERS, default="quick", help=sizes)
-    add("--seeds", metavar="N", help="how many seeds, or which: 0,1,2")
-    add("--jobs", metavar="N", help="worker processes of each notebook; with 1, one at a time")
-    add("--backend", metavar="NAME", help="loky, or ray for a cluster")
-    pair = {"nargs": 2, "metavar": ("NAME", "VALUE"), "action": "append", "default": []}
-    add("-p", **pair, help="a value to change, or a model or partition of your own")
+    for run in (replicate, compare):
+        add = command(run)
+        if run is replicate:
+            add("keys", nargs="+", metavar="KEY", help="dcfl, ocfl, fedac, joint, cafa; or all")
+        else:
+            add("--method", metavar="PATH", help="one of your own, as mine.MyMethod: a row more")
+            add("--tune", action="store_true", help="choose open values anew, on held-out seeds")
+        add("--tier", choices=TIERS, default="quick", help=sizes)
+        add("--seeds", metavar="N", help="how many seeds, or which: 0,1,2")
+        add("--jobs", metavar="N", help="worker processes of each notebook; with 1, one at a time")
+        add("--backend", metavar="NAME", help="loky, or ray for a cluster")
+        pair = {"nargs": 2, "metavar": ("NAME", "VALUE"), "action": "append", "default": []}
+        add("-p", **pair, help="a value to change, or a model or partition of your own")
     add = command(settle)
     add("keys", nargs="*", metavar="KEY", help="papers; all by default")
     add("--tier", choices=TIERS, default="paper", help=sizes)
@@ -147,7 +152,8 @@ def replicate(args: argparse.Namespace) -> int:
     from fedclust.report import papers
     from fedclust.report.replicating import replicated
 
-    keys = [k for key in args.keys for k in (books.keys() if key == "all" else [key])]
+    everything = [key for key in books.keys() if key != papers.COMPARISON]  # noqa: SIM118
+    keys = [k for key in args.keys for k in (everything if key == "all" else [key])]
     keys = list(dict.fromkeys(keys))  # each once
     options = {"tier": args.tier, "seeds": args.seeds, "jobs": args.jobs, "backend": args.backend}
     run = {name: literal(value) for name, value in options.items() if value is not None}
@@ -192,6 +198,21 @@ def settle(args: argparse.Namespace) -> int:
             raise
         settling.say(f"{args.hours:g} hours are over; the same command goes on from here")
     return 0
+
+
+def compare(args: argparse.Namespace) -> int:
+    """all methods on one bench: when does clustering pay?"""
+    from fedclust.report import bench, papers
+
+    args.keys = [papers.COMPARISON]
+    args.p = [*args.p, *([["tune", "True"]] if args.tune else [])]
+    if not args.method:
+        return replicate(args)
+    args.p = [*args.p, ["method", args.method]]
+    failed = replicate(args)
+    if not failed:
+        print(bench.row_of(args.tier, args.method))
+    return failed
 
 
 def literal(text: str) -> Any:

@@ -33,11 +33,12 @@ OWN = ("model", "partition")  # a user's own in place of every paper's, by dotte
 MOST_SEEDS = 1000
 LARGEST = 2**63
 DOTTED = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+"
+COMPARISON = "compare"  # the notebook that replicates no paper: it has no claims
 CLAIMS = ("control", "left_out", "seeds_planned", "claim")  # the sections on claims
 KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, also allowed)
     "": (
-        {"key", "paper", "setting", "figure", "claim"},
-        {"data", "reading", "table", "finding", "multiverse", *CLAIMS[:-1]},
+        {"key", "paper", "setting", "figure"},
+        {"data", "reading", "table", "finding", "multiverse", *CLAIMS},  # no claims: ours
     ),
     "paper": (
         {"title", "authors", "venue", "year", "claim"},
@@ -148,7 +149,8 @@ class Parameters:
 
 
 def keys() -> list[str]:
-    return sorted(path.stem for path in (root() / "papers").glob("*.toml"))
+    """The papers; the comparison is none."""
+    return sorted({path.stem for path in (root() / "papers").glob("*.toml")} - {COMPARISON})
 
 
 # --- files ----------------------------------------------------------------------------------------

@@ -101,8 +101,9 @@ def build(tiers: Sequence[str], base: Path | None = None) -> Path:
         fresh.mkdir(parents=True)
         for tier in there:
             (fresh / tier).mkdir()
-            for book in scoreboard.verdicts(base, tier):
-                paper_page(base, fresh, tier, book, there)
+            keys = [book["paper"] for book in scoreboard.verdicts(base, tier)]
+            for key in [*keys, papers.COMPARISON]:
+                paper_page(base, fresh, tier, key, there)
         rows = claimpages.write(base, fresh, there, lambda title, text: page(title, rendered(text)))
         (fresh / "claims.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
         (fresh / "index.html").write_text(index(base, there, rows), encoding="utf-8")
@@ -130,6 +131,10 @@ def index(base: Path, tiers: Sequence[str], rows: list[dict[str, Any]]) -> str:
             "",
         ]
         parts += [f"Pages: {', '.join([*links, f'[reading notes](notes/{key}.html)'])}", ""]
+    if pages := [t for t in tiers if (papers.COMPARISON, t) in names(base, tiers)]:
+        links = [f"[tier {t}]({t}/{papers.COMPARISON}.html)" for t in pages]
+        parts += ["## When does clustering pay?", "", "All methods on one bench, with controls:"]
+        parts += [", ".join(links), ""]
     if board := scoreboard.rows(base):
         parts += ["## Scoreboard", "", scoreboard.board(board, "paper/{key}.html"), ""]
     text = rendered("\n".join(parts))
@@ -149,11 +154,8 @@ def executed(base: Path, tier: str) -> Path:
 # --- a paper's page -------------------------------------------------------------------------------
 
 
-def paper_page(
-    base: Path, out: Path, tier: str, book: dict[str, Any], tiers: Sequence[str]
-) -> None:
+def paper_page(base: Path, out: Path, tier: str, key: str, tiers: Sequence[str]) -> None:
     """Write a paper's page, its figures and its reading notes."""
-    key = book["paper"]
     notebook = executed(base, tier) / f"{key}.ipynb"
     if not notebook.exists():
         return
@@ -165,6 +167,9 @@ def paper_page(
     others = [t for t in tiers if t != tier and (key, t) in names(base, tiers)]
     links = ['<a href="../index.html">all papers</a>']
     links += [f'<a href="../{t}/{key}.html">the same at tier {t}</a>' for t in others]
+    for article in sorted((base / "figures" / tier / key).glob("article.*")):
+        shutil.copy(article, out / tier / f"{key}-{article.name}")
+        links.append(f'<a href="{key}-{article.name}">article ({article.suffix[1:]})</a>')
     heads = re.findall(r'<h2 id="([^"]+)">(.*?)<', body)
     listed = "".join(f'<li><a href="#{at}">{name}</a></li>' for at, name in heads)
     top = f"<nav><p>{' · '.join(links)} · tier {tier}</p><details><summary>contents</summary>"
@@ -187,7 +192,7 @@ def differences(base: Path, key: str, tier: str, others: Sequence[str]) -> str:
     """The claims whose verdict is another one at another tier."""
     here = scoreboard.known(base / "figures" / tier / key / "verdicts.json")
     parts = []
-    for other in others:
+    for other in others if here else []:
         there = scoreboard.known(base / "figures" / other / key / "verdicts.json")
         lines = [
             f"| [{name}](#{name}) {claim['short']} | {shown(claim)} | {shown(there[name])} |"
