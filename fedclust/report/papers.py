@@ -42,7 +42,7 @@ KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, also allowed
     ),
     "paper": (
         {"title", "authors", "venue", "year", "claim"},
-        {"doi", "url", "code", "hours", "unread"},
+        {"name", "doi", "url", "code", "hours", "unread"},
     ),
     "data": ({"names"}, {"stand_in", "note"}),
     "multiverse": ({"plans", "headline"}, {"without", "sizes", "note"}),

@@ -187,10 +187,17 @@ def board(found: list[Row], link: str = "replications/executed/paper/{key}.ipynb
 def findings(base: Path, link: str = "replications/executed/paper/{key}.ipynb") -> dict[str, str]:
     """One sentence per paper, the one that opens its page, with a link to it."""
     return {
-        found["paper"]: f"[{found['paper'].upper()}]({link.format(key=found['paper'])}): {said}"
-        for found in verdicts(base, "paper")
+        key: f"[{called(base, key)}]({link.format(key=key)}): {said}"
+        for key, found in ((found["paper"], found) for found in verdicts(base, "paper"))
         for said in found.get("findings", [])[:1]
     }
+
+
+def called(base: Path, key: str) -> str:
+    """The name of a paper's method, as its authors write it."""
+    file = base / "papers" / f"{key}.toml"
+    about = papers.load(key, file).about if file.exists() else {}
+    return about.get("name", key.upper())
 
 
 def claims(found: list[Row]) -> str:

@@ -125,7 +125,7 @@ def index(base: Path, tiers: Sequence[str], rows: list[dict[str, Any]]) -> str:
         about = papers.load(key, base / "papers" / f"{key}.toml").about
         said = "".join(book.get("findings", [])[:1]) or about["claim"]
         links = [f"[tier {t}]({t}/{key}.html)" for t in tiers if (key, t) in names(base, tiers)]
-        parts += [f"## {key.upper()}", "", f"**{said}**", ""]
+        parts += [f"## {scoreboard.called(base, key)}", "", f"**{said}**", ""]
         parts += [
             f"{html.escape(about['title'])}. {', '.join(about['authors'])}, {about['year']}.",
             "",
@@ -178,7 +178,7 @@ def paper_page(base: Path, out: Path, tier: str, key: str, tiers: Sequence[str])
     plain = html.escape(plainly.sentence(base, tier, key))
     links.append(f'<a href="../notes/{key}.html">reading notes and deviations</a>')
     foot = f"<footer><p>{plain}</p><p>{' · '.join(links)}</p></footer>"
-    title = f"{key.upper()} at tier {tier}"
+    title = f"{scoreboard.called(base, key)} at tier {tier}"
     text = page(title, f"{top}{body}{differ}{foot}")
     (out / tier / f"{key}.html").write_text(text, encoding="utf-8")
     notes = base / "papers" / f"{key}.md"
