@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from fedclust.paths import root
-from fedclust.report import measuring, notebooks, papers
+from fedclust.report import measuring, papers
 
 NOTEBOOK = """
 # %%
@@ -101,8 +101,8 @@ def test_a_notebook_that_judges_nothing_is_refused(toy):
         measuring.needed("toy")
 
 
-@pytest.mark.parametrize("key", notebooks.keys())
-def test_every_notebook_can_be_measured(key):
+@pytest.mark.parametrize("key", papers.keys())
+def test_every_papers_notebook_can_be_measured(key):
     """No figure is drawn, and the measures come from sweeps by name."""
     program, _ = measuring.needed(key)
     drawing = {"figure", "compare", "summary"}
