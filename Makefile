@@ -66,7 +66,7 @@ bench: $(COMPILED) ## speed, as ratios to the plain PyTorch loop
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -o addopts= \
 		-o python_files='bench_*.py' tests/benchmarks -s
 
-bench-peers: $(READY) ## beside other simulators: an hour (ARGS="--help")
+bench-peers: $(READY) ## against other simulators: an hour (ARGS="--help")
 	$(BIN)/python -m tests.benchmarks.run $(ARGS)
 
 data: $(READY) ## fetch and check the real data sets
@@ -85,7 +85,7 @@ clean: ## remove what is made, but not .venv and not the data
 # its content and says why it runs one.
 PAPERS := $(filter-out compare,$(sort $(basename $(notdir $(wildcard replications/*.py)))))
 TIER ?= quick
-ifeq ($(TIER),paper)  # runs of hours leave their records beside the figures
+ifeq ($(TIER),paper)  # runs of hours leave their records with the figures
 export FEDCLUST_SHIPPED ?= write
 endif
 OPTIONS = --tier $(TIER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS)) \

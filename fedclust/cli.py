@@ -183,7 +183,7 @@ def replicate(args: argparse.Namespace) -> int:
 
 
 def settle(args: argparse.Namespace) -> int:
-    """train what the plan of seeds asks for, most claims per hour first; not beside a benchmark"""
+    """train what the plan of seeds asks for, most claims per hour first"""
     from fedclust.report import papers, settling
 
     ends = time.monotonic() + (args.hours or math.inf) * 3600

@@ -90,7 +90,7 @@ report.table("table-extra-chosen", pd.DataFrame(rows, columns=["method", "chosen
 # ## Scores
 #
 # *Worst decile*: the accuracy that nine of ten clients reach. *Rounds*: until the clients' mean accuracy is 90 % of
-# Oracle's last one; the share of runs that get there is beside it. ARI is of the last clusters; where all clients are
+# Oracle's last one; the share of runs that get there is next to it. ARI is of the last clusters; where all clients are
 # one group, one cluster has 1. Told and Oracle have the true groups.
 
 # %%
@@ -171,7 +171,7 @@ if p.method:
 # %% [markdown]
 # ## The article
 #
-# Two pages, `article.html` and `article.pdf`, beside the figures. Its five sentences:
+# Two pages, `article.html` and `article.pdf`, in the folder of the figures. Its five sentences:
 
 # %%
 size = f"{len(cube.methods)} methods, {len(cube.tasks)} scenarios on {article.listed(p.data)}, {len(p.seeds)} seeds, {p.clients} clients, {p.rounds} rounds of {p.steps} steps (tier {p.tier})."

@@ -44,7 +44,7 @@ report.opening("fig4")
 # data may drift, and the noise of differential privacy may have put it into the wrong group. The paper gives the
 # server two tools for that: a distance between model updates that looks at where they start, where they end and
 # whether they run towards each other, and a test after every round whether the groups still make sense. On EMNIST this
-# is said to end at 72 % accuracy, against 64 % for divisive clustering (CFL) and 54 % for FedAvg, with a third of
+# ends at 72 % accuracy, against 64 % for divisive clustering (CFL) and 54 % for FedAvg, with a third of
 # FedAvg's spread over clients.
 #
 # This notebook repeats every figure and table, adds one line that the paper leaves out (every client training *alone*),

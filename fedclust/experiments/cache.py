@@ -104,7 +104,7 @@ class Place:
         return {**facts, "reused": False, "path": str(path)}
 
     def tidy(self) -> None:
-        """Remove what the finished run and killed ones have left beside the record."""
+        """Remove what the finished run and killed ones have left next to the record."""
         for path in self.folder.iterdir():
             with suppress(OSError):  # another run removes it too
                 mine = path.stem == self.file("").name
@@ -114,7 +114,7 @@ class Place:
 
 
 def read_facts(stem: Path) -> dict[str, Any] | None:
-    """The facts beside a record, if both are whole."""
+    """The facts of a record, if both are whole."""
     record, facts = stem.with_suffix(".parquet"), noted(stem.with_suffix(".json"))
     with suppress(OSError):
         if facts and hashlib.sha256(record.read_bytes()).hexdigest() == facts["sha256"]:

@@ -76,7 +76,7 @@ class Trial:
             whole(f"events.{name}", value, 0 if name in PAIRS else 1)
         for pair in PAIRS.items():
             if len(given := events.keys() & set(pair)) == 1:
-                raise ValueError(f"events: {min(given)} needs {pair[pair[0] in given]} beside it")
+                raise ValueError(f"events: {min(given)} also needs {pair[pair[0] in given]}")
 
     @property
     def identity(self) -> str:
@@ -90,7 +90,7 @@ class Trial:
 
     @property
     def rounds(self) -> int:
-        """How long the trial is beside others."""
+        """How long the trial is, compared with others."""
         usual = self.settings.get("rounds", self.settings.get("epochs", 1))
         return self.settings.get("until", {}).get("after", usual)
 

@@ -1,4 +1,4 @@
-"""Records that are shipped beside the figures: trained again, they must come out as they are."""
+"""Records that are shipped with the figures: trained again, they must come out as they are."""
 
 import tempfile
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ def verify(tier: str, trials: int) -> Iterator[tuple[str, float]]:
     """Train the cheapest shipped trials of each paper again: their names, and the difference."""
     for note in sorted((root() / "figures" / tier).glob("*/records.json")):
         if not (known := shipped.facts(note.parent)):
-            raise ValueError(f"{note} or the file beside it is damaged: `git restore` both")
+            raise ValueError(f"{note} or its other file is damaged: `git restore` both")
         for identity in sorted(known, key=lambda each: (known[each]["seconds"], each))[:trials]:
             about = known[identity]
             trial = Trial(about["settings"], about["seed"], task=about["task"])

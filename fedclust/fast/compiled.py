@@ -1,5 +1,4 @@
-"""How the compiled parts are compiled. What Numba has made it keeps beside the file until something
-in this folder changes."""
+"""How the compiled parts are compiled: Numba keeps its results until something here changes."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -19,7 +19,7 @@ from torch import Tensor
 from fedclust.fast.compiled import compiled
 
 HALF, LN2, ROOT2 = uint64(32), f(math.log(2)), f(math.sqrt(2))
-exactly: Any = compiled(fastmath=frozenset({"contract"}))  # the same digits whatever stands beside
+exactly: Any = compiled(fastmath=frozenset({"contract"}))  # the same digits in any surroundings
 
 
 def normal(size: int, key: int, first: int = 0) -> Tensor:

@@ -111,7 +111,7 @@ def best(record: pd.DataFrame) -> tuple[dict[str, Any], pd.DataFrame]:
 
 
 def keep_choice(tier: str, values: dict[str, Any], held_out: pd.DataFrame) -> None:
-    """Write what was chosen beside papers/compare.toml."""
+    """Write what was chosen next to papers/compare.toml."""
     rounded = held_out.assign(value=held_out["value"].round(4))
     entry = {"values": values, "held_out": rounded.to_dict("records")}
     path = root() / "papers" / CHOSEN

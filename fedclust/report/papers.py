@@ -119,7 +119,7 @@ class Paper:
         return cells
 
     def settings_table(self, tier: str, device: str = "cpu") -> pd.DataFrame:
-        """What was run beside what the paper says, and how each value is known."""
+        """What was run, what the paper says, and how each value is known."""
         here, later = self.at(tier, device), self.at(tier, device, planned=True)
         rows = []
         for name, entry in (self.settings | self.readings).items():

@@ -255,7 +255,7 @@ class Report:
         show(markup.PENDING, place=f"first {first}")
 
     def settings(self) -> None:
-        """What was run beside what the paper says, folded."""
+        """What was run and what the paper says, folded."""
         table = self.paper.settings_table(self.p.tier, self.p.values.get("device", "cpu"))
         same = int((table.iloc[:, 2] == "the same").sum())
         said = f"{len(table)} settings and where each is from; {same} have the paper's size here"

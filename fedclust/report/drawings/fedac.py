@@ -63,7 +63,7 @@ def can_fire(clients: int, drawn: int, c: float) -> float:
 
 
 def curves(records: Mapping[str, pd.DataFrame], metric: str, title: str) -> Figure:
-    """One run with its splits as triangles, beside the mean over seeds."""
+    """One run with its splits as triangles, with the mean over seeds."""
     frames = {name: by_round(record, metric) for name, record in records.items()}
     seeds = next(iter(frames.values())).index
     single = {name: frame.iloc[:1] for name, frame in frames.items()}
