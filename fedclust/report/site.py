@@ -46,6 +46,10 @@ HIDDEN = {"parameters", "injected-parameters"}  # tags of cells that a page leav
 LONG = {200: "longer", 60: "long"}  # letters of a cell: sentences keep their width
 ANCHOR = re.compile(r'<a id="((?:fig|table)[\w-]*)"></a>')
 ORDER = ("dcfl", "ocfl", "fedac", "joint", "cafa")  # of papers; new ones follow
+FOREST = (
+    "Every test of every claim: 0 is no effect, 1 is the size that the paper printed or, in the "
+    "lower part, the smallest size that counts; hollow marks are outside the paper's regime"
+)
 
 
 def mathml(tex: str, display: str = "inline") -> str:
@@ -106,6 +110,8 @@ def build(tiers: Sequence[str], base: Path | None = None) -> Path:
                 paper_page(base, fresh, tier, key, there)
         rows = claimpages.write(base, fresh, there, lambda title, text: page(title, rendered(text)))
         (fresh / "claims.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
+        if forest(base).exists():
+            shutil.copy(forest(base), fresh)
         (fresh / "index.html").write_text(index(base, there, rows), encoding="utf-8")
         shutil.rmtree(out, ignore_errors=True)
         os.replace(fresh, out)
@@ -137,8 +143,15 @@ def index(base: Path, tiers: Sequence[str], rows: list[dict[str, Any]]) -> str:
         parts += [", ".join(links), ""]
     if board := scoreboard.rows(base):
         parts += ["## Scoreboard", "", scoreboard.board(board, "paper/{key}.html"), ""]
+    if forest(base).exists():
+        parts += [f"[![{FOREST}](forest.png)](forest.png)", "", f"*{FOREST}.*", ""]
     text = rendered("\n".join(parts))
     return page("fedclust", text + claimpages.listed(rows))
+
+
+def forest(base: Path) -> Path:
+    """The picture of all tests (report/forest.py), if a report has drawn it."""
+    return base / "figures" / "forest.png"
 
 
 def names(base: Path, tiers: Sequence[str]) -> set[tuple[str, str]]:

@@ -130,6 +130,14 @@ def test_pages_need_no_network_and_index_leads_to_them(executed):
     assert (index.parent / "quick" / "dcfl-fig1.png").read_bytes() == b"png"
 
 
+def test_the_first_page_has_the_picture_of_all_tests(executed):
+    assert "forest.png" not in site.build(["quick", "paper"], executed).read_text()
+    (executed / "figures" / "forest.png").write_bytes(b"a picture")
+    index = site.build(["quick", "paper"], executed)
+    assert (index.parent / "forest.png").read_bytes() == b"a picture"
+    assert f'alt="{site.FOREST[:80]}' in index.read_text()
+
+
 def test_long_cells_keep_a_readable_width():
     made = site.page("t", f"<td>short</td><td>{'a' * 60}</td><td>{'b' * 200}</td>")
     assert (
