@@ -11,7 +11,7 @@ import pytest
 
 import fedclust as fc
 from fedclust import cli
-from fedclust.report import papers, scoreboard
+from fedclust.report import multiverse, papers, scoreboard
 from fedclust.report.verdicts import RULE
 
 ROOT = Path(__file__).parents[1]
@@ -106,7 +106,8 @@ def test_scoreboard_is_what_the_verdicts_say():
     assert scoreboard.board(rows) in README and RULE in README
     found = json.loads((ROOT / "figures" / "scoreboard.json").read_text(encoding="utf-8"))
     assert found["findings"] == scoreboard.findings(ROOT)
-    assert all(f"- {said}\n" in README for said in found["findings"].values())
+    for key, said in found["findings"].items():
+        assert f"- {said} {multiverse.sentence(key, ROOT)}".rstrip() + "\n" in README
 
 
 def test_the_readme_is_short():
