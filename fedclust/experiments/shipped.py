@@ -21,7 +21,7 @@ from fedclust.paths import digest, write
 
 NAMES = ("records.parquet", "records.json")
 KEPT = ("seed", "task", "settings", "seconds", "depends")  # of a trial's facts
-LEVEL = 15  # of the compression
+HOW: Any = {"compression": "zstd", "compression_level": 15}
 Facts = dict[str, Any]
 
 
@@ -40,6 +40,14 @@ def facts(folder: Path) -> dict[str, Facts]:
     return {}
 
 
+def intact(folder: Path) -> dict[str, Facts]:
+    """The same; damaged files are an error, so that nobody trains or overwrites what they hold."""
+    found = facts(folder)
+    if not found and any((folder / name).exists() for name in NAMES):
+        raise ValueError(f"{folder / NAMES[1]} or its other file is damaged: `git restore` both")
+    return found
+
+
 def read(about: Facts) -> pd.DataFrame:
     """A record: from a file of its own, or its rows of a file with many."""
     if "rows" not in about:
@@ -55,8 +63,7 @@ def table(path: str, sha256: str) -> pa.Table:
 
 
 def ship(folder: Path, found: Iterable[tuple[str, Facts]], unread: Collection[str] = ()) -> None:
-    """Put records into the folder, in place of those that are there; without metrics nobody
-    reads."""
+    """Put records into the folder in place of those that are there, without unread metrics."""
     parts, trials, depends, start = [], {}, [], 0
     for identity, about in sorted(found, key=lambda pair: pair[0]):
         record = read(about)
@@ -85,6 +92,3 @@ def ship(folder: Path, found: Iterable[tuple[str, Facts]], unread: Collection[st
     content = json.loads(json.dumps(content, default=str))
     content["checksum"] = digest(content)
     write(note, lambda aside: aside.write_text(f"{json.dumps(content)}\n", encoding="utf-8"))
-
-
-HOW: Any = {"compression": "zstd", "compression_level": LEVEL}

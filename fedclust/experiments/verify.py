@@ -14,8 +14,7 @@ NEAR = 0.02  # by so much may means differ on another processor, which rounds di
 def verify(tier: str, trials: int) -> Iterator[tuple[str, float]]:
     """Train the cheapest shipped trials of each paper again: their names, and the difference."""
     for note in sorted((root() / "figures" / tier).glob("*/records.json")):
-        if not (known := shipped.facts(note.parent)):
-            raise ValueError(f"{note} or its other file is damaged: `git restore` both")
+        known = shipped.intact(note.parent)
         for identity in sorted(known, key=lambda each: (known[each]["seconds"], each))[:trials]:
             about = known[identity]
             trial = Trial(about["settings"], about["seed"], task=about["task"])

@@ -65,7 +65,7 @@ def trials(key: str, tier: str) -> list[Trial]:
 
 def missing(asked: list[Trial], folder: Path) -> list[Trial]:
     """Those whose records are not shipped."""
-    there = shipped.facts(folder)
+    there = shipped.intact(folder)
     return list({t.identity: t for t in asked if t.identity not in there}.values())
 
 
@@ -129,7 +129,7 @@ def keep(some: list[Trial], folder: Path, paper: papers.Paper) -> None:
     cache = root() / ".fedclust" / "cache"
     done, _ = sweeps.look_up({trial.identity: trial for trial in some}, cache, None, here=True)
     if done:
-        known = shipped.facts(folder) | done
+        known = shipped.intact(folder) | done
         shipped.ship(folder, known.items(), paper.about.get("unread", ()))
 
 

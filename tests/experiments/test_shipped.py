@@ -74,10 +74,16 @@ def test_a_damaged_file_counts_for_nothing(made, victim):
     for damaged in (content[:-9], content[:50] + b"\x00" + content[51:], b"", b"{}"):
         (folder / victim).write_bytes(damaged)
         assert shipped.facts(folder) == {}
+        with pytest.raises(ValueError, match=r"records\.json or its other file .*git restore"):
+            shipped.intact(folder)
     (folder / victim).write_bytes(content)
-    assert len(shipped.facts(folder)) == 3
+    assert len(shipped.facts(folder)) == len(shipped.intact(folder)) == 3
     (folder / victim).unlink()
     assert shipped.facts(folder) == {}
+
+
+def test_a_folder_without_records_is_intact(tmp_path):
+    assert shipped.intact(tmp_path) == {}
 
 
 def test_facts_cannot_be_changed_by_hand(made):

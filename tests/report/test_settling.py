@@ -174,3 +174,13 @@ def test_fewer_seeds_than_planned_are_said(project):
     p.values["seeds"] = [0, 1, 2]
     report.judge(pd.DataFrame({"accuracy": [0.5, 0.6, 0.7]}))
     assert report.verdicts[0]["remark"] == ""
+
+
+def test_damaged_records_are_named_and_stay(project, capsys):
+    assert cli.main(["settle", "toy", "--jobs", "1"]) == 0
+    record = figures() / "paper" / "toy" / "records.parquet"
+    record.write_bytes(record.read_bytes()[:-9])
+    before = record.read_bytes()
+    assert cli.main(["settle", "toy", "--jobs", "1"]) != 0
+    assert "`git restore` both" in capsys.readouterr().err
+    assert record.read_bytes() == before
