@@ -50,8 +50,7 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Joint(Method):
-    """Lin et al. 2023, Algorithm 1: a device picks argmax lambda * similarity - (1 - lambda) *
-    loss."""
+    """Lin et al. 2023, Algorithm 1: a device picks argmax lambda S - (1 - lambda) L."""
 
     train: LocalSGD  # one step of its lr on one batch of its size
     k: Count = 4

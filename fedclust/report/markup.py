@@ -100,9 +100,6 @@ def named(name: str) -> str:
     for short, whole in (("fig", "figure"), ("table", "table")):
         if name.startswith(short):
             rest = name.removeprefix(short)
-            return (
-                f"{whole}: {rest[7:]}"
-                if rest.startswith("-extra-")
-                else f"{whole} {rest.strip('-')}"
-            )
+            extra = rest.removeprefix("-extra-")
+            return f"{whole}: {extra}" if extra != rest else f"{whole} {rest.strip('-')}"
     return name

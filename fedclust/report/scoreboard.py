@@ -78,9 +78,7 @@ def rows(base: Path) -> list[Row]:
         seen = {claim["id"]: claim for claim in quick.get(key, {"claims": []})["claims"]}
         unseen, held = blind(base, key), multiverse.held(key, base)
         for claim in found["claims"]:
-            counted = [
-                test for test in claim["tests"] if not test["beside"] and not test["same_as"]
-            ]
+            counted = words.counted(claim)
             test = words.deciding(counted) if counted else {}
             row = {name: claim[name] for name in ("id", "text", "where", "figure", "ours")}
             row |= {"paper": key, "verdict": claim["verdict"], "regime": claim["regime"]}

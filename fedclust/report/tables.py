@@ -34,8 +34,6 @@ def spread(samples: Any, digits: int | None = None, bounded: bool = False) -> st
         return ""
     if low == -math.inf:
         return f"{number(mean, digits)} (1 seed)"
-    if low == high:  # the same on every seed
-        return number(mean, digits)
     if bounded:
         low, high = max(low, 0.0), min(high, 1.0)
     return ranged(mean, low, high, digits)

@@ -34,7 +34,7 @@ def ranged(mean: float, low: float, high: float, digits: int | None = None) -> s
     >>> ranged(0.0592, 0.0402, 0.0782), ranged(12.34, 10.1, 14.6), ranged(3, 3, 3)
     ('0.059 [0.040, 0.078]', '12.3 [10.1, 14.6]', '3')
     """
-    if low == high:
+    if math.isclose(low, high, abs_tol=1e-12):  # the same on every seed, but for rounding
         return number(mean, digits)
     if digits is None and max(abs(low), abs(high)) < 1e4:
         digits = places(max((high - low) / 2, 1e-2) * 10)
