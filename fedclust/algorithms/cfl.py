@@ -75,6 +75,7 @@ def bipartition(distances: Tensor) -> Tensor:
 
 def divide(state: State, k: int, leaving: Tensor, halves: Tensor) -> State:
     """Cluster k gets the first of two models (2, P), the clients at these positions the other."""
-    stays = state.models.index_copy(0, torch.tensor([k]), halves[:1])
+    before, after = state.models[:k], state.models[k + 1 :]
     labels = state.labels.index_fill(0, leaving, len(state.models))
-    return state._replace(models=torch.cat([stays, halves[1:]]), labels=labels)
+    models = torch.cat([before, halves[:1], after, halves[1:]])
+    return state._replace(models=models, labels=labels)

@@ -77,8 +77,8 @@ def sentences(
         f"method is {spread(won['gain'], 1)} points above the best that does not cluster.",
         f"It makes no difference in {names(where.get('makes no difference'))}, and costs accuracy "
         f"in {names(where.get('costs'))}.",
-        "Told the labels of the client's group, one model for all closes, of the gap between "
-        f"FedAvg and Oracle, {'; and '.join(both) or 'nothing'}.",
+        "A model for all that may answer only the labels of the client's group closes, of the gap "
+        f"between FedAvg and Oracle, {'; and '.join(both) or 'nothing'}.",
         f"The baselines to beat know no groups: {'; '.join(alone)}.",
         f"Finding the groups decides: where there is a gap {best} has a mean ARI of "
         f"{ari[best]:.2f} and closes {middle[best]:.0f} % of it in the median, {worst} has "

@@ -19,12 +19,25 @@ def markdown(frame: pd.DataFrame) -> str:
     def cell(value: Any) -> str:
         if value is None or value != value:
             return ""
-        text = number(value) if isinstance(value, float) else str(value)
+        text = number(value) if isinstance(value, float) else plain(value)
         return text.replace("|", "\\|").replace("\n", " ")
 
     head = [list(map(str, frame.columns)), ["---"] * frame.shape[1]]
     lines = [*head, *frame.to_numpy(dtype=object).tolist()]
     return "\n".join("| " + " | ".join(map(cell, line)) + " |" for line in lines)
+
+
+def plain(value: Any) -> str:
+    """A cell as text; settings without the signs of Python.
+
+    >>> plain({"kind": "iid", "lr": 0.1}), plain([{"k": 2}, {"k": 4}]), plain({}), plain(3)
+    ('kind iid, lr 0.1', 'k 2; k 4', '', '3')
+    """
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {each}" for name, each in value.items())
+    if isinstance(value, list) and all(isinstance(each, dict) for each in value):
+        return "; ".join(map(plain, value))
+    return str(value)
 
 
 def spread(samples: Any, digits: int | None = None, bounded: bool = False) -> str:
