@@ -69,45 +69,54 @@ class Bench:
     ) -> list[Trial]:
         """Every scenario, with the chosen values."""
         return [
-            self.trial(data, scenario, name, seed, self.values(name, chosen))
+            self.trial(data, scenario, name, seed, self.values(data, name, chosen))
             for data, scenario, name, seed in product(self.base, self.scenarios, names, seeds)
         ]
 
-    def values(self, name: str, chosen: dict[str, Any]) -> dict[str, Any]:
-        """A method's chosen values; the learning rate is FedAvg's, and FedACP has FedAC's."""
-        return chosen.get("FedAvg", {}) | chosen.get({"FedACP": "FedAC"}.get(name, name), {})
+    def values(self, data: str, name: str, chosen: dict[str, Any]) -> dict[str, Any]:
+        """A method's values, chosen on this data set, else on the first one that was tuned.
 
-    def candidates(self, seeds: list[int], rate: dict[str, Any] | None) -> list[Trial]:
+        The learning rate is FedAvg's, and FedACP has FedAC's.
+        """
+        here: dict[str, Any] = chosen.get(data) or next(iter(chosen.values()), {})
+        return here.get("FedAvg", {}) | here.get({"FedACP": "FedAC"}.get(name, name), {})
+
+    def candidates(self, seeds: list[int], rates: dict[str, Any] | None) -> list[Trial]:
         """Every scenario with every candidate: of FedAvg, then at its rate of the others."""
         tried = [
-            (name, (rate or {}) | candidate)
+            (name, candidate)
             for name, (_, _, candidates, _) in self.methods.items()
             for candidate in candidates
-            if (name == "FedAvg") == (rate is None)
+            if (name == "FedAvg") == (rates is None)
         ]
         trials = []
-        for data, scenario, (name, values), seed in product(
+        for data, scenario, (name, candidate), seed in product(
             self.base, self.scenarios, tried, seeds
         ):
+            values = (self.values(data, "FedAvg", rates) if rates else {}) | candidate
             trial = self.trial(data, scenario, name, seed, values)
             trials.append(replace(trial, tags=trial.tags | {"candidate": json.dumps(values)}))
         return trials
 
 
 def best(record: pd.DataFrame) -> tuple[dict[str, Any], pd.DataFrame]:
-    """Each method's candidate with the highest mean accuracy over all scenarios and seeds; and its
-    accuracy in each scenario.
+    """By data set and method: the candidate with the highest mean accuracy over all scenarios and
+    seeds, the first of equals; and its accuracy in each scenario.
     """
-    rows = record[record.metric == "accuracy"]
-    by = ["algorithm", "candidate", *TASK, "seed"]
-    runs = rows.groupby(by, observed=True, sort=False).value.mean()
-    means = runs.groupby(["algorithm", "candidate"], observed=True, sort=False).mean()
-    highest = means.groupby("algorithm", observed=True).idxmax()  # the first of equals
-    chosen = {str(name): str(text) for name, text in highest}
-    scores = runs.groupby(by[:-1], observed=True, sort=False).mean().reset_index()
-    kept = scores[scores.candidate == scores.algorithm.astype(str).map(chosen)]
-    values: dict[str, Any] = {name: json.loads(text) for name, text in chosen.items()}
-    return values, kept.drop(columns="candidate").rename(columns={"algorithm": "method"})
+    rows = record[record.metric == "accuracy"].astype({"algorithm": str})
+    by = [*TASK, "algorithm", "candidate"]
+    scores = rows.groupby([*by, "seed"], observed=True, sort=False).value.mean()
+    scores = scores.groupby(by, observed=True, sort=False).mean()
+    one = ["data", "algorithm"]
+    means = scores.groupby([*one, "candidate"], observed=True, sort=False).mean()
+    values: dict[str, Any] = {}
+    for data, method, text in means.groupby(one, observed=True, sort=False).idxmax():
+        values.setdefault(data, {})[method] = json.loads(text)
+    held_out = scores.reset_index()
+    every = held_out[[*one, "candidate"]].astype(str).itertuples(index=False)
+    chosen = [json.loads(text) == values[data][method] for data, method, text in every]
+    kept = held_out[chosen].drop(columns="candidate")
+    return values, kept.rename(columns={"algorithm": "method"})
 
 
 def keep_choice(tier: str, values: dict[str, Any], held_out: pd.DataFrame) -> None:

@@ -342,6 +342,13 @@ def held(key: str, base: Path | None = None) -> dict[str, str]:
     return {c["id"]: f"{c['sign']['held']} of {c['sign']['of']}" for c in claims}
 
 
+def drawn(key: str) -> str:
+    """For a notebook's first screen: how often the claims were read otherwise."""
+    if (content := known(key)) is None:
+        return ""
+    return f" Tried in [{content['draws']} other readings](#table-extra-multiverse) as well."
+
+
 def sentence(key: str, base: Path | None = None) -> str:
     """For the README: how many claims hold in most readings, and the value that decides most."""
     content = known(key, base) or {"claims": []}

@@ -56,6 +56,7 @@ class Report:
         self.findings: list[str] = []
         self.seeds: list[int] = p.seeds  # of what comes next, for the footers
         self.data: dict[str, dict[str, Any]] = {}
+        self.rounds: set[int] = set()  # of the trials so far
         self.runs: dict[str, dict[str, Any]] = {}  # by identity: a trial used twice counts once
         self.verdicts: list[dict[str, Any]] = []
         writable(self.folder, "set FEDCLUST_FIGURES")
@@ -115,6 +116,7 @@ class Report:
         trials = [trial for plan in plans.values() for trial in plan]
         for trial in trials:
             self.uses(trial.settings)
+        self.rounds |= {trial.rounds for trial in trials if "rounds" in trial.settings}
         if os.environ.get(settling.SETTLE) == settling.ONLY_PLAN:
             raise settling.Planned(trials)
         how = os.environ.get("FEDCLUST_SHIPPED")
@@ -141,10 +143,11 @@ class Report:
     # --- figures and tables -----------------------------------------------------------------------
 
     def source(self, seeds: list[int] | None = None, data: str | None = None) -> str:
-        """Tier, seeds, data: the line under every figure and table.
+        """Tier, seeds, rounds, data: the line under every figure and table.
 
         `data` is the set that it shows, if not all that were used so far.
         """
+        whole = seeds is None or seeds == self.p.seeds
         seeds = self.seeds if seeds is None else seeds
         known = sorted(self.data.items())
         shown = [(n, facts) for n, facts in known if data and data in (n, facts["stand_in"])]
@@ -153,7 +156,10 @@ class Report:
             for name, facts in shown or known
         ]
         parts = [self.paper.key, f"tier {self.p.tier}"]
-        parts += [f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"] * bool(seeds)
+        if seeds:
+            parts.append((whole and self.planned) or words.span([len(seeds)], "seed"))
+            if self.rounds:
+                parts.append(words.span(self.rounds, "round"))
         parts.append(", ".join(names) or "no data")
         changed = sorted(self.p.changed.items())
         return " · ".join([*parts, *(f"{name} = {papers.show(value)}" for name, value in changed)])
@@ -307,7 +313,10 @@ class Report:
         seeds += f" ({self.planned})" * bool(self.planned)
         about = f"Tier {self.p.tier}, seeds {seeds}, {', '.join(sorted(self.data)) or 'no data'}."
         shown = {claim["id"]: words.shown(claim) for claim in self.verdicts}
-        other = multiverse.disagreements(self.paper.key, shown) if self.p.tier != "smoke" else []
+        other = []
+        if self.p.tier != "smoke":
+            other = multiverse.disagreements(self.paper.key, shown)
+            about += multiverse.drawn(self.paper.key)
         box = markup.box(about, "".join(self.findings[:1]), self.verdicts, other)
         show(box, place="result", update=True)
         for name in self.made:

@@ -169,10 +169,12 @@ def brief(names: list[str]) -> str:
 def board(found: list[Row], link: str = "replications/executed/paper/{key}.ipynb") -> str:
     """A line per paper: how many of its claims have which verdict. Below it what quick says."""
     columns = [*VERDICTS, OUTSIDE]
-    lines, sums = [["paper", "claims", *columns]], Counter[str]()
+    lines, sums = [["paper", "seeds", "claims", *columns]], Counter[str]()
     for key, count in tallies(found).items():
+        seeds = [row["seeds"] for row in found if row["paper"] == key and row["seeds"]]
         cells = [str(count[column] or "") for column in ["claims", *columns]]
-        lines.append([f"[{key}]({link.format(key=key)})", *cells])
+        run = words.span(seeds, "seed") if seeds else ""
+        lines.append([f"[{key}]({link.format(key=key)})", run.rpartition(" ")[0], *cells])
         sums += count
     agrees, blind, other = (sums[f"quick {word}"] for word in QUICK)
     said = (

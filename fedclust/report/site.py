@@ -38,11 +38,18 @@ footer{color:#555;margin-top:3rem}.badge{vertical-align:middle}
 @media print{details,nav{display:none}a{color:inherit}}
 """
 CODE = """{% extends 'basic/index.html.j2' %}
-{% block input %}<details><summary>{{ cell.metadata.get('said', 'code') }}</summary>
+{% block input %}<a id="{{ cell.metadata.get('place', '') }}"></a>
+<details><summary>{{ cell.metadata.get('said', 'code') }}</summary>
 {{ super() }}</details>{% endblock input %}
 {% block in_prompt %}{% endblock in_prompt %}
 {% block output_prompt %}{% endblock output_prompt %}"""
 HIDDEN = {"parameters", "injected-parameters"}  # tags of cells that a page leaves out
+SOURCES = {  # files next to the figures, and what a link to them is called
+    "measures.csv": "measures (CSV)",
+    "scores.csv": "scores (CSV)",
+    "records.parquet": "records (Parquet)",
+    "run.json": "run (JSON)",
+}
 LONG = {200: "longer", 60: "long"}  # letters of a cell: sentences keep their width
 ANCHOR = re.compile(r'<a id="((?:fig|table)[\w-]*)"></a>')
 ORDER = ("dcfl", "ocfl", "fedac", "joint", "cafa")  # of papers; new ones follow
@@ -172,15 +179,15 @@ def paper_page(base: Path, out: Path, tier: str, key: str, tiers: Sequence[str])
     notebook = executed(base, tier) / f"{key}.ipynb"
     if not notebook.exists():
         return
-    body = converted(notebook)
-    for figure in (base / "figures" / tier / key).glob("fig*.[sp][vn]g"):
-        shutil.copy(figure, out / tier / f"{key}-{figure.name}")
-    for table in (base / "figures" / tier / key).glob("table*.csv"):
-        shutil.copy(table, out / tier / f"{key}-{table.name}")
+    made = base / "figures" / tier / key
+    for pattern in ("fig*.[sp][vn]g", "table*.csv", *SOURCES):
+        for file in made.glob(pattern):
+            shutil.copy(file, out / tier / f"{key}-{file.name}")
+    body = converted(notebook, [name for name in SOURCES if (made / name).exists()])
     others = [t for t in tiers if t != tier and (key, t) in names(base, tiers)]
     links = ['<a href="../index.html">all papers</a>']
     links += [f'<a href="../{t}/{key}.html">the same at tier {t}</a>' for t in others]
-    for article in sorted((base / "figures" / tier / key).glob("article.*")):
+    for article in sorted(made.glob("article.*")):
         shutil.copy(article, out / tier / f"{key}-{article.name}")
         links.append(f'<a href="{key}-{article.name}">article ({article.suffix[1:]})</a>')
     heads = re.findall(r'<h2 id="([^"]+)">(.*?)<', body)
@@ -219,7 +226,7 @@ def differences(base: Path, key: str, tier: str, others: Sequence[str]) -> str:
     return "\n".join(parts)
 
 
-def converted(notebook: Path) -> str:
+def converted(notebook: Path, sources: Sequence[str] = ()) -> str:
     """nbconvert's basic page of a notebook, code folded, figures with captions and links."""
     import nbformat
     from nbconvert import HTMLExporter
@@ -231,7 +238,7 @@ def converted(notebook: Path) -> str:
         book.cells = [c for c in book.cells if not HIDDEN & {*c.metadata.get("tags", [])}]
         for cell in book.cells:
             if cell.cell_type == "code":
-                prepare(cell, notebook.stem)
+                prepare(cell, notebook.stem, sources)
         body, _ = exporter.from_notebook_node(book)
     except Exception as error:  # what is no notebook can fail anywhere
         again = f"make it again with make {notebook.stem} TIER={notebook.parent.name}"
@@ -239,11 +246,12 @@ def converted(notebook: Path) -> str:
     return body
 
 
-def prepare(cell: Any, key: str) -> None:
+def prepare(cell: Any, key: str, sources: Sequence[str]) -> None:
     """A code cell's outputs as HTML: a figure is one element with its caption and its links."""
     texts = [str(output.get("data", {}).get("text/markdown", "")) for output in cell.outputs]
     shows = dict.fromkeys(name for text in texts for name in ANCHOR.findall(text))
     cell.metadata["said"] = f"code: {', '.join(map(markup.named, shows)) or 'set-up'}"
+    cell.metadata["place"] = f"code-{next(iter(shows), cell.get('id', ''))}"
     made: list[Any] = []
     for output, text in zip(cell.outputs, texts, strict=True):
         name = output.get("metadata", {}).get("figure")
@@ -251,7 +259,10 @@ def prepare(cell: Any, key: str) -> None:
         if "image/png" in output.get("data", {}) and name:
             output.data = {"text/html": picture(output, f"{key}-{name}", "")}
         elif name:  # the caption of the picture before it
-            links = f'<a href="{key}-{name}.svg">SVG</a> <a href="{key}-{name}.png">PNG</a>'
+            leads = {f"{key}-{name}.svg": "SVG", f"{key}-{name}.png": "PNG"}
+            leads |= {f"{key}-{each}": SOURCES[each] for each in sources}
+            leads[f"#{cell.metadata['place']}"] = "code"
+            links = " ".join(f'<a href="{to}">{text}</a>' for to, text in leads.items())
             said = rendered(ANCHOR.sub("", text))
             said = said.replace("</p>", f' <span class="small">{links}</span></p>', 1)
             before = made.pop()

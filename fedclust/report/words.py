@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 ORDER = ("reversed", "refuted", "absent", "open", "weaker", "holds", "exact")  # worst first
@@ -39,6 +40,16 @@ def ranged(mean: float, low: float, high: float, digits: int | None = None) -> s
     if digits is None and max(abs(low), abs(high)) < 1e4:
         digits = places(max((high - low) / 2, 1e-2) * 10)
     return f"{number(mean, digits)} [{number(low, digits)}, {number(high, digits)}]"
+
+
+def span(counts: Collection[int], thing: str) -> str:
+    """From the smallest count to the largest.
+
+    >>> span([200], "round"), span([2000, 40], "round"), span([1], "seed")
+    ('200 rounds', '40 to 2,000 rounds', '1 seed')
+    """
+    ends = [f"{end:,}" for end in sorted({min(counts), max(counts)})]
+    return f"{' to '.join(ends)} {thing}{'s' * (max(counts) != 1)}"
 
 
 def shown(claim: dict[str, Any]) -> str:

@@ -71,11 +71,13 @@ def test_methods_have_equally_many_candidates_and_share_a_learning_rate(runs):
     assert counts == {0, 1, 4}  # controls and FedACP; nothing is open; everybody else
     first = runs.candidates([7], None)
     assert {trial.label for trial in first} == {"FedAvg"} and len(first) == 9 * 4
-    others = runs.candidates([7], {"train.lr": 0.2})
+    rate = {"FedAvg": {"train.lr": 0.2}}
+    others = runs.candidates([7], {"toy": rate})
     assert {trial.settings["train"]["lr"] for trial in others} == {0.2}
-    chosen = {"FedAvg": {"train.lr": 0.2}, "FedAC": {"method.beta": 0.1}}
-    assert runs.values("FedACP", chosen) == {"train.lr": 0.2, "method.beta": 0.1}
-    assert runs.values("Oracle", chosen) == {"train.lr": 0.2}
+    chosen = {"other": {}, "toy": rate | {"FedAC": {"method.beta": 0.1}}}
+    assert runs.values("toy", "FedACP", chosen) == {"train.lr": 0.2, "method.beta": 0.1}
+    assert runs.values("toy", "Oracle", chosen) == {"train.lr": 0.2}
+    assert runs.values("never tuned", "Oracle", {"toy": rate}) == {"train.lr": 0.2}
 
 
 def test_the_chosen_candidate_is_best_over_all_scenarios_and_the_first_of_equals(
@@ -90,14 +92,16 @@ def test_the_chosen_candidate_is_best_over_all_scenarios_and_the_first_of_equals
     rows += [("CFL", '{"x": 2}', "a", 100, 0.99), ("CFL", '{"x": 2}', "b", 100, 0.0)]
     columns = ["algorithm", "candidate", "scenario", "seed", "value"]
     record = pd.DataFrame(rows, columns=columns).assign(data="toy", metric="accuracy")
-    values, held_out = bench.best(record)
-    assert values == {"CFL": {}} and held_out["value"].tolist() == [0.4, 0.6]
+    other = record[record.candidate != "{}"].assign(data="other")  # each data set chooses
+    values, held_out = bench.best(pd.concat([record, other], ignore_index=True))
+    assert values == {"toy": {"CFL": {}}, "other": {"CFL": {"x": 1}}}
+    assert held_out["value"].tolist() == [0.4, 0.6, 0.5, 0.5]
     monkeypatch.setenv("FEDCLUST_ROOT", str(tmp_path))
     (tmp_path / "papers").mkdir()
     with pytest.raises(papers.PaperError, match="has no choice"):
         bench.choice("quick")
     bench.keep_choice("quick", values, held_out)
-    assert bench.choice("paper")[:2] == ("quick", {"CFL": {}})
+    assert bench.choice("paper")[:2] == ("quick", values)
     assert bench.choice("quick")[2].to_dict("records") == held_out.to_dict("records")
 
 
@@ -203,10 +207,13 @@ def test_the_matrix_has_shares_or_points():
 
 
 def test_the_shipped_choice_is_for_every_method(runs):
-    tier, values, held_out = bench.choice("quick")
+    tier, chosen, held_out = bench.choice("quick")
     tried = {name for name, (_, _, candidates, _) in runs.methods.items() if candidates}
-    assert tier == "quick" and values.keys() == tried == set(held_out["method"])
-    for name, (_, _, candidates, _) in runs.methods.items():
-        rate = {} if name == "FedAvg" else values["FedAvg"]
-        assert not candidates or values[name] in [rate | each for each in candidates]
-    assert json.dumps(values)
+    assert tier == "quick" and tried == set(held_out["method"])
+    assert {*chosen} == set(held_out["data"]) >= {"mnist"}
+    for values in chosen.values():
+        assert values.keys() == tried
+        for name, (_, _, candidates, _) in runs.methods.items():
+            rate = {} if name == "FedAvg" else values["FedAvg"]
+            assert not candidates or values[name] in [rate | each for each in candidates]
+    assert json.dumps(chosen)
