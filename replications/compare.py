@@ -146,6 +146,15 @@ report.figure("fig2", figures.traffic(scores, kinds))
 report.figure("fig3", figures.improvements(cube))
 
 # %% [markdown]
+# ## Figure 4: critical comparisons
+#
+# In each scenario the methods are ranked by their mean accuracy over seeds.
+
+# %%
+untold = [name for name in cube.methods if name not in ("Oracle", "Told")]
+report.figure("fig4", figures.ranking(cube, untold))
+
+# %% [markdown]
 # ## Clustering pays when ..., not when ...
 #
 # In each scenario the clustering method that was best on the held-out seeds, against the best that does not cluster,

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import rankdata, studentized_range
 
 from fedclust.experiments.trial import Trial, alter
 from fedclust.paths import figures, root, write
@@ -251,6 +252,16 @@ class Cube:
         x, y = self.of(a), self.of(b)
         boot = [probability(drawn(x), drawn(y)) for _ in range(self.draws)]
         return next(spans(np.array([probability(x, y)]), np.array(boot)[:, None]))
+
+    def ranks(self, methods: Sequence[str]) -> tuple[pd.Series, float]:
+        """Mean ranks over tasks, best first, and by how much two must differ (Nemenyi's test at
+        95 %, as in Demsar, JMLR 2006).
+        """
+        places = rankdata([-self.of(method).mean(1) for method in methods], axis=0)
+        means = pd.Series(places.mean(1), list(methods)).sort_values(kind="stable")
+        count = len(methods)
+        critical = studentized_range.ppf(0.95, count, np.inf) / np.sqrt(2)
+        return means, critical * np.sqrt(count * (count + 1) / (6 * len(self.tasks)))
 
 
 def spans(estimates: np.ndarray, drawn: np.ndarray) -> Iterator[Interval]:

@@ -206,6 +206,21 @@ def test_the_matrix_has_shares_or_points():
     assert {name for each in drawn.texts for name in each.get_text().split(", ")} == set(RUNS)
 
 
+def test_mean_ranks_and_the_critical_difference_by_hand():
+    means, critical = CUBE.ranks(["FedAvg", "Local", "IFCA", "CFL", "FineTuned"])
+    # IID: FedAvg, CFL and FineTuned share the ranks 1 to 3, IFCA is 4th, Local 5th.
+    # groups: IFCA, FineTuned, Local, and FedAvg and CFL share 4 and 5.
+    assert means.to_dict() == {
+        "FineTuned": 2.0,
+        "IFCA": 2.5,
+        "FedAvg": 3.25,
+        "CFL": 3.25,
+        "Local": 4.0,
+    }
+    q = 2.728  # Demsar's Table 5 (a), five classifiers
+    assert critical == pytest.approx(q * (5 * 6 / (6 * 2)) ** 0.5, abs=1e-3)
+
+
 def test_the_shipped_choice_is_for_every_method(runs):
     tier, chosen, held_out = bench.choice("quick")
     tried = {name for name, (_, _, candidates, _) in runs.methods.items() if candidates}

@@ -1,4 +1,6 @@
-"""The comparison's figures: the matrix of gaps closed, accuracy against bytes, who beats whom."""
+"""The comparison's figures: gaps closed, accuracy against bytes, who beats whom, mean ranks."""
+
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -20,7 +22,7 @@ def cells(cube: Cube, method: str) -> list[tuple[float, str]]:
 
     shares, gains = cube.closed(method), cube.difference(method, "FedAvg")
     return [
-        (np.nan, text(gain, 100, "+.1f")) if share is None else (share[0], text(share, 1, ".2f"))
+        (np.nan, text(gain, 100, "+z.1f")) if share is None else (share[0], text(share, 1, "z.2f"))
         for share, gain in zip(shares, gains, strict=True)
     ]
 
@@ -96,4 +98,19 @@ def improvements(cube: Cube) -> Figure:
         ax.axvline(0.5, color="black", lw=0.8, ls=":")
         ax.set(xlim=(0, 1), xlabel=f"P(better than {base})", yticks=at, yticklabels=rows)
     axes[0].invert_yaxis()
+    return fig
+
+
+def ranking(cube: Cube, methods: Sequence[str]) -> Figure:
+    """Mean ranks over tasks, best first. Two methods differ for sure if their lines do not overlap
+    (Nemenyi's test).
+    """
+    means, critical = cube.ranks(methods)
+    fig, ax = plots.panels(height=0.2 * len(means) + 0.6, width=4.6)
+    at = np.arange(len(means))
+    ax.hlines(at, means - critical / 2, means + critical / 2, color=plots.GREY)
+    ax.plot(means, at, "o", color="black")
+    ax.set(xlabel=f"mean rank over {len(cube.tasks)} scenarios (1 is best)")
+    ax.set_yticks(at, means.index)
+    ax.invert_yaxis()
     return fig
