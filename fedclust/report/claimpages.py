@@ -72,6 +72,7 @@ def told(
             "",
             f"{seen['why'][:1].upper()}{seen['why'][1:]}.",
         ]
+        parts += ["", seen["because"]] if seen.get("because") else []
         parts += ["", by_seed(base / "figures" / each / key / "measures.csv", rule), ""]
         parts += [from_run(base / "figures" / each / key / "run.json", key, each), ""]
     parts += ["## The rule", "", *written(rule)]

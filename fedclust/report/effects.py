@@ -45,7 +45,7 @@ KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, also allowed
     "seeds_planned": ({"tier", "number", "cap", "date", "reason"}, set()),
     "claim": (
         {"id", "short", "text", "where", "figure", "test"},
-        {"control", "uncontrolled", "note", "ours", "unseen", "changed"},
+        {"control", "uncontrolled", "note", "ours", "unseen", "changed", "because"},
     ),
     "changed": ({"date", "before", "reason"}, set()),
     "test": (

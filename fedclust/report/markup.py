@@ -78,13 +78,16 @@ def remarks(claim: Claim) -> Iterable[str]:
         yield f"In brackets, because {claim['regime']}."
     if claim.get("remark"):
         yield f"{claim['remark'][0].upper()}{claim['remark'][1:]}."
+    if claim.get("because"):
+        yield f"\n**Why.** {claim['because']}"
 
 
-def cards(claims: list[Claim], names: dict[str, str]) -> str:
-    """All claims in the paper's order, below the rule."""
-    rule = folded("How a verdict is made", RULE)
-    parts = [f'<div class="claim">\n\n{card(claim, names)}\n\n</div>' for claim in claims]
-    return "\n\n".join([rule, *parts])
+def cards(claims: list[Claim], names: dict[str, str], excluded: str = "") -> str:
+    """All claims in the paper's order, below the rule and how `excluded` bugs of ours are."""
+    parts = [folded("How a verdict is made", RULE)]
+    parts += [f"**Is it a bug of ours?** {' '.join(excluded.split())}"] * bool(excluded)
+    parts += [f'<div class="claim">\n\n{card(claim, names)}\n\n</div>' for claim in claims]
+    return "\n\n".join(parts)
 
 
 def folded(summary: str, text: str) -> str:

@@ -319,8 +319,7 @@ def move_of(move: dict[str, Any] | None) -> str:
     if move is None:
         return "no single value"
     change = f"{move['difference']:+.2g} [{move['low']:.2g}, {move['high']:.2g}]"
-    held = " of ".join(str(move["held to"][part]) for part in ("held", "of"))
-    before = " of ".join(str(move["held from"][part]) for part in ("held", "of"))
+    held, before = of(move["held to"]), of(move["held from"])
     changed = f"{move['setting']} {shown(move['to'])} in place of {shown(move['from'])}"
     return f"{changed}: {move['test']} {change}; it holds in {held} ({before} with ours)"
 
@@ -339,7 +338,7 @@ def source(content: dict[str, Any]) -> str:
 def held(key: str, base: Path | None = None) -> dict[str, str]:
     """For the scoreboard: by claim, in how many of the readings it holds."""
     claims = (known(key, base) or {"claims": []})["claims"]
-    return {c["id"]: f"{c['sign']['held']} of {c['sign']['of']}" for c in claims}
+    return {c["id"]: of(c["sign"]) for c in claims}
 
 
 def drawn(key: str) -> str:
@@ -364,9 +363,30 @@ def sentence(key: str, base: Path | None = None) -> str:
         return f"{text}; no single open value decides one."
     move, claim = max(decided, key=lambda entry: gain(entry[0]))
     changed = f"{move['setting']} {shown(move['to'])} in place of {shown(move['from'])}"
-    now, before = (f"{move[n]['held']} of {move[n]['of']}" for n in ("held to", "held from"))
+    now, before = of(move["held to"]), of(move["held from"])
     text += f'. Most depends on {changed}: then "{move["test"]}" ({claim["id"]}) '
     return f"{text}has the claimed sign in {now} readings, with ours in {before}."
+
+
+def tried(key: str, name: str) -> str:
+    """For a claim's card: in how many readings it holds, and the open value that decides first."""
+    content = known(key) or {"claims": []}
+    claims = (c for c in content["claims"] if c["id"] == name and c["sign"]["of"])
+    if (claim := next(claims, None)) is None:
+        return ""
+    right = claim["controlled sign"]
+    text = f"It holds in {of(claim['sign'])} other readings at tier {content['tier']}"
+    text += f" ({of(right)} whose baseline is right)" * bool(right["of"])
+    move = next((move for move in claim["decides"] if move["decides"]), None)
+    if move is None:
+        return f"{text}; no single open value decides it."
+    changed = f"{shown(move['to'])} in place of {shown(move['from'])}"
+    text += f'; most depends on {move["setting"]} ({changed}: "{move["test"]}" has its sign '
+    return f"{text}in {of(move['held to'])}, with ours in {of(move['held from'])})."
+
+
+def of(part: dict[str, Any]) -> str:
+    return f"{part['held']} of {part['of']}"
 
 
 def disagreements(key: str, verdicts: dict[str, str]) -> list[str]:

@@ -42,7 +42,7 @@ KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, also allowed
     ),
     "paper": (
         {"title", "authors", "venue", "year", "claim"},
-        {"name", "doi", "url", "code", "hours", "unread"},
+        {"name", "doi", "url", "code", "hours", "unread", "excluded"},
     ),
     "data": ({"names"}, {"stand_in", "note"}),
     "multiverse": ({"plans", "headline"}, {"without", "sizes", "note"}),
@@ -61,7 +61,7 @@ KEYS: dict[str, tuple[set[str], set[str]]] = {  # section: (needed, also allowed
 TYPES: dict[str, Any] = {  # of keys, in whatever section
     **dict.fromkeys(("title", "venue", "text", "caption", "where", "note"), str),
     **dict.fromkeys(("label", "short", "expr", "possible", "reason", "before", "date"), str),
-    **dict.fromkeys(("uncontrolled", "kind"), str),
+    **dict.fromkeys(("uncontrolled", "kind", "because", "excluded"), str),
     **dict.fromkeys(("authors", "names", "allowed", "columns", "rows", "unread"), list),
     **dict.fromkeys(("figure", "control", "changed", "range", "readings"), list),
     **dict.fromkeys(("plans", "headline", "without"), list),
@@ -202,11 +202,14 @@ def check(content: dict[str, Any], file: str) -> Paper:
         within(entry["figure"], shown, f"{file}: left_out {name[:60]}: figure")
     for name, entry in claimed["control"].items():
         judged(effects.check_control, entry, f"{file}: control {name[:60]}")
-    for name, entry in found.items():
+    texts = {f"finding {name[:60]}": entry["text"] for name, entry in found.items()}
+    for name, claim in claimed["claim"].items():
+        texts[f"claim {name[:60]}: because"] = claim.get("because", "")
+    for place, text in texts.items():
         try:
-            findings.check(entry["text"], claimed["claim"])
+            findings.check(text, claimed["claim"])
         except ValueError as error:
-            raise PaperError(f"{file}: finding {name[:60]}: {str(error)[:150]}") from error
+            raise PaperError(f"{file}: {place}: {str(error)[:150]}") from error
     multiverse = content.get("multiverse", {})
     if multiverse:
         complete("multiverse", multiverse, f"{file}: multiverse")

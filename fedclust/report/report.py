@@ -297,6 +297,7 @@ class Report:
             said += [f"on stand-in data: {', '.join(self.stand_ins)}"] * bool(self.stand_ins)
             said += [self.planned] * bool(claim["tests"])
             claim["remark"] = "; ".join(filter(None, said))
+            claim["because"] = self.because(claim, measures)
         found = self.paper.findings.values()
         self.findings = [findings.filled(f["text"], measures, self.verdicts) for f in found]
         content = {
@@ -308,7 +309,7 @@ class Report:
         }
         self.files["verdicts.json"] = as_json(content)
         names = {name: markup.named(name) for name in self.made}
-        show(markup.cards(self.verdicts, names))
+        show(markup.cards(self.verdicts, names, self.paper.about.get("excluded", "")))
         seeds = papers.show(self.p.seeds)
         seeds += f" ({self.planned})" * bool(self.planned)
         about = f"Tier {self.p.tier}, seeds {seeds}, {', '.join(sorted(self.data)) or 'no data'}."
@@ -327,6 +328,15 @@ class Report:
                     self.show_picture(name, name, update=True)
         if f"{self.first}.png" in self.files:
             self.show_picture(self.first, f"first {self.first}", update=True)
+
+    def because(self, claim: dict[str, Any], measures: pd.DataFrame) -> str:
+        """Why a claim does not hold as printed, and in how many other readings it does."""
+        if not verdicts.doubtful(claim):
+            return ""
+        text = self.paper.claims[claim["id"]].get("because", "")
+        tried = "" if self.p.tier == "smoke" else multiverse.tried(self.paper.key, claim["id"])
+        filled = findings.filled(text, measures, self.verdicts)
+        return " ".join(filter(None, [filled, tried]))
 
     def learned(self) -> None:
         """The findings of the paper's file, with this run's numbers."""

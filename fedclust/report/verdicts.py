@@ -174,6 +174,11 @@ def verdict_of(parts: set[str]) -> str:
     return "open"
 
 
+def doubtful(claim: dict[str, Any]) -> bool:
+    """Whether it does not hold, holds in part, or its baseline is not where the paper's was."""
+    return claim["verdict"] in ("in part", "not reproduced") or claim["regime"] != "paper"
+
+
 def judge(
     paper: "Paper", measures: pd.DataFrame, untested: dict[str, str] | None = None
 ) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """The claims of the five papers: a mark and a control for each, one text for the rule."""
 
+import json
 import re
 from collections import Counter
 
@@ -10,7 +11,7 @@ from fedclust.paths import root
 from fedclust.report import findings, markup, papers
 from fedclust.report.effects import kind_of, marks
 from fedclust.report.expressions import evaluate, parse
-from fedclust.report.verdicts import RULE
+from fedclust.report.verdicts import RULE, doubtful
 
 KEYS = papers.keys()
 STATEMENTS = {  # counted in the papers: claims (without our questions), and what is left out
@@ -78,11 +79,30 @@ def test_numbers_in_findings_are_measured_or_printed_in_the_paper(key):
     paper = papers.load(key)
     assert len(paper.findings) >= 4
     file = (root() / "papers" / f"{key}.toml").read_text(encoding="utf-8")
-    rest = re.sub(r'\[\[finding\]\].*?"""\n.*?"""', "", file, flags=re.S)
+    rest = re.sub(r'(\[\[finding\]\].*?|because = )"""\n.*?"""', "", file, flags=re.S)
     known = {float(n) for n in re.findall(r"\d*\.\d+", rest)} | OURS
-    for finding in paper.findings.values():
-        said = findings.GAP.sub("", finding["text"])
-        assert {float(n) for n in re.findall(r"\d*\.\d+", said)} <= known, finding["id"]
+    texts = {name: finding["text"] for name, finding in paper.findings.items()}
+    texts |= {name: claim.get("because", "") for name, claim in paper.claims.items()}
+    for name, text in texts.items():
+        said = findings.GAP.sub("", text)
+        assert {float(n) for n in re.findall(r"\d*\.\d+", said)} <= known, name
+
+
+@pytest.mark.parametrize("tier", ["quick", "paper"])
+@pytest.mark.parametrize("key", KEYS)
+def test_every_gap_of_a_why_is_measured(key, tier):
+    paper, folder = papers.load(key), root() / "figures" / tier / key
+    measures = pd.read_csv(folder / "measures.csv", index_col="seed")
+    judged = json.loads((folder / "verdicts.json").read_text(encoding="utf-8"))["claims"]
+    for claim in judged:
+        said = findings.filled(paper.claims[claim["id"]].get("because", ""), measures, judged)
+        assert not (doubtful(claim) and "not known" in said), claim["id"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_checks_against_bugs_of_ours_are_there(key):
+    named = re.findall(r"`(tests/[\w/.]+)`", papers.load(key).about.get("excluded", ""))
+    assert all((root() / name).is_file() for name in named)
 
 
 OURS = {0.75, 7.4}  # purity with an empty cluster; the factor of DCFL's distance, e^2

@@ -37,3 +37,10 @@ def test_a_card_tells_what_limits_its_verdict():
     assert "*A minus C* is the same as *A minus B* on every seed." in said
     assert "In brackets, because B is 0.2, the paper's 0.6." in said and said.endswith("Small.")
     assert "open, more than 1,000 seeds would decide" in said
+    assert markup.card(claim | {"because": "B is too low."}, {}).endswith("**Why.** B is too low.")
+
+
+def test_how_bugs_were_excluded_is_said_before_the_cards():
+    said = markup.cards([CLAIM], {}, "Two checks\nby hand.")
+    assert said.index("**Is it a bug of ours?** Two checks by hand.") < said.index('id="c1"')
+    assert "bug" not in markup.cards([CLAIM], {})

@@ -149,6 +149,23 @@ def test_stand_in_data_is_said_everywhere(rep):
     assert "stand-in data: glyphs for emnist" in rep.verdicts[0]["remark"]
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "verdict", "said"),
+    [
+        ([0.70, 0.71, 0.72], [0.60, 0.605, 0.62], "reproduced", ""),
+        ([0.60, 0.601, 0.602], [0.60, 0.605, 0.62], "not reproduced", "B is 0.608 [0.582, 0.634]."),
+        ([0.40, 0.41, 0.42], [0.30, 0.305, 0.32], "reproduced", "B is 0.308 [0.282, 0.334]."),
+    ],
+    ids=["holds", "does not hold", "holds outside the regime"],
+)
+def test_why_is_said_where_a_claim_does_not_hold_as_printed(rep, a, b, verdict, said):
+    rep.paper.claims["c1"]["because"] = "B is\n{b}."
+    rep.judge(pd.DataFrame({"a": a, "b": b}))
+    (claim,) = rep.verdicts
+    assert (claim["verdict"], claim["because"]) == (verdict, said)
+    assert json.loads(rep.files["verdicts.json"])["claims"][0]["because"] == said
+
+
 def test_nothing_but_a_tiers_own_complete_run_writes_into_its_folder(rep, tmp_path, monkeypatch):
     monkeypatch.setattr(report, "root", lambda: tmp_path / "project")
     monkeypatch.setenv("FEDCLUST_LABEL", str(tmp_path / "label"))
