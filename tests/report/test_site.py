@@ -168,8 +168,13 @@ def test_a_page_per_claim(executed):
     measures = executed / "figures" / "paper" / "dcfl" / "measures.csv"
     measures.write_text("seed,a,b\n0,0.7,0.5\n1,0.8,0.5\n")
     (executed / "figures/paper/dcfl/run.json").write_text('{"commit": "0123456789abcdef"}')
+    verdicts = executed / "figures" / "paper" / "dcfl" / "verdicts.json"
+    content = json.loads(verdicts.read_text())
+    next(c for c in content["claims"] if c["id"] == "c2")["because"] = "B is too *high*."
+    verdicts.write_text(json.dumps(content))
     out = site.build(["quick", "paper"], executed).parent
     page = (out / "claims" / "dcfl-c2.html").read_text()
+    assert page.count("<p>B is too <em>high</em>.</p>") == 1  # of the tier whose verdict says it
     assert "Tier paper: not reproduced" in page and "Tier quick: in part" in page
     assert "<td>0.200</td>" in page and "<td>0.300</td>" in page  # seed by seed
     assert "0123456789" in page and "make dcfl TIER=paper" in page
