@@ -104,3 +104,13 @@ def within(value: Any, interval: str) -> bool:
     low, high = (float(end) for end in interval[1:-1].split(","))
     above = value > low or (interval[0] == "[" and value == low)
     return above and (value < high or (interval[-1] == "]" and value == high))
+
+
+def has_device(name: str) -> bool:
+    """Whether this machine has a device; the processor is always there."""
+    if name == "cpu":
+        return True
+    import torch  # here, because a paper's file is read sooner without it
+
+    found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    return found.get(name, False)

@@ -1,4 +1,4 @@
-"""Gradients per client and per sample from layers' inputs and deltas, against autograd."""
+"""Joint's gradients per client and DP-SGD's per sample, against autograd."""
 
 import pytest
 import torch
@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedclust.algorithms import Joint
-from fedclust.models import Model, cnn, mlp, vgg19
-from fedclust.privacy import parameter_gradient, squared_norms, taps
+from fedclust.models import Model, cnn, mlp
+from fedclust.privacy import DPSGD
 from fedclust.training import LocalSGD
 
 
@@ -90,33 +90,15 @@ def test_padding_is_never_seen():
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_gradients_from_inputs_and_deltas_are_autograds(model):
-    _, rows, _, x, y, mask = batches(model)
-    _, expected = gradient(model, rows[0], x[0], y[0], mask[0])
-    weight = mask[0].to(x) / mask[0].sum()
-    loss, backward = taps(model.module(rows[0]), x[0], y[0], weight)
-    found = [part.flatten() for layer in backward() for part in parameter_gradient(*layer)]
-    torch.testing.assert_close(torch.cat(found), expected)
-    torch.testing.assert_close(loss @ weight, losses(model, rows[:1], x, y, mask)[0, 0])
-
-
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_norms_of_single_samples_are_autograds(model):
+@pytest.mark.parametrize("clip", [0.3, 1e9])
+@pytest.mark.parametrize("model", [*MODELS.values(), Model(tied, (1, 3, 3), 4)])
+def test_private_gradients_are_autograds_one_by_one(model, clip):
     _, rows, _, x, y, _ = batches(model)
-    layers = taps(model.module(rows[0]), x[0], y[0], torch.ones(7, dtype=x.dtype))[1]()
-    found = torch.stack([squared_norms(*layer) for layer in layers]).sum(0)
+    trainer = DPSGD(model, lr=0.1, batch=7, noise_multiplier=1.0, clip=clip)
+    net = model.module(rows[0])
+    trainer.gradient(net, x[0], y[0], 7)
+    expected = torch.zeros_like(rows[0])
     for i in range(7):
-        alone = torch.arange(7) == i
-        _, g = gradient(model, rows[0], x[0], y[0], alone)
-        assert found[i] == pytest.approx(float(g @ g), rel=1e-10)
-
-
-@pytest.mark.parametrize(
-    ("model", "named"),
-    [(vgg19(width=1 / 32), "BatchNorm2d"), (Model(tied, (1, 3, 3), 4), "used exactly once")],
-)
-def test_layers_without_known_gradients_are_named(model, named):
-    x = torch.randn(2, *model.shape)
-    with pytest.raises(ValueError, match=named):
-        taps(model.module(model.init(0)), x, torch.tensor([0, 1]), torch.ones(2))
+        _, own = gradient(model, rows[0], x[0], y[0], torch.arange(7) == i)
+        expected += own * min(1, clip / float(own.norm())) / 7
+    torch.testing.assert_close(torch.cat([w.grad.flatten() for w in net.parameters()]), expected)

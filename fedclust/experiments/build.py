@@ -8,12 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import sklearn.cluster
-import torch
 from torch import nn
 
 from fedclust import algorithms, datasets, models, partition, privacy, scenario
 from fedclust.algorithms.base import Method, Trainer
-from fedclust.checks import require, true_or_false
+from fedclust.checks import has_device, require, true_or_false
 from fedclust.datasets import Dataset
 from fedclust.experiments import own
 from fedclust.experiments.trial import whole
@@ -50,7 +49,9 @@ def federation(settings: Settings, seed: int) -> Federation:
 
 def network(settings: Settings, fed: Federation | SimpleNamespace) -> Model:
     kind, options = named(settings["model"], models, "model")
-    device = usable(settings.get("train", {}).get("device", "cpu"))
+    device = settings.get("train", {}).get("device", "cpu")
+    known = device in ("cpu", "cuda", "mps")
+    require(known, f"device={short(device)}: must be 'cpu', 'cuda' or 'mps'")
     model = kind(fed.shape, fed.classes, **options)
     if isinstance(model, nn.Module):  # of a user's own
         build = partial(kind, fed.shape, fed.classes, **options)
@@ -110,16 +111,6 @@ def with_events(fed: Federation, settings: Settings) -> tuple[Federation, list[A
     return fed, events
 
 
-def usable(device: Any) -> str:
-    """The device, if this machine has it."""
-    if device not in ("cpu", "cuda", "mps"):
-        raise ValueError(f"device={short(device)}: must be 'cpu', 'cuda' or 'mps'")
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not there.get(device, True):
-        raise ValueError(f"device={device!r}: PyTorch finds none on this machine; use 'cpu'")
-    return device
-
-
 def named(settings: Settings, module: Any, what: str) -> tuple[Any, Settings]:
     """The thing called settings["kind"] in a module or in a user's own, and the other settings."""
     options = dict(settings)
@@ -153,9 +144,8 @@ def check(settings: Settings, here: bool = True) -> None:
     clients = SimpleNamespace(shape=(1, 1, 1), classes=1)
     model: Any = None
     device = (settings.get("train") or {}).get("device", "cpu")
-    kinds: dict[str, Any] = {"cuda": torch.cuda, "mps": torch.backends.mps}
-    if here and device in kinds and not kinds[device].is_available():
-        raise ValueError(f"device={device!r}: this machine has none; use 'cpu'")
+    missing = here and device in ("cuda", "mps") and not has_device(device)
+    require(not missing, f"device={device!r}: this machine has none; use 'cpu'")
     for part in ("data", "partition", "model", "train", "method"):
         if part not in settings:
             continue

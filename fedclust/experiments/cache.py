@@ -20,7 +20,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedclust import algorithms, fast, models, partition
+from fedclust import algorithms, fast, models, partition, privacy
 from fedclust.experiments import build, own, tasks
 from fedclust.experiments.trial import Trial
 from fedclust.paths import digest, write
@@ -34,6 +34,7 @@ CATALOGUES = {  # of these only what the trial names or its other modules refer 
     "fedclust.privacy": "privacy",
     "fedclust.datasets.dataset": "data",
 }
+ROOM = {"method": algorithms, "partition": partition, "model": models, "privacy": privacy}
 
 
 def modules(folder: str) -> frozenset[str]:
@@ -156,7 +157,8 @@ def code(trial: Trial) -> dict[str, frozenset[str] | None]:
     """The modules that the trial runs; of a catalogue, the definitions that it needs."""
     settings = trial.settings
     files = [tasks.find(trial.task).__module__]
-    for room, part in ((algorithms, "method"), (partition, "partition"), (models, "model")):
+    settings = settings | {"privacy": settings.get("train", {}).get("privacy") or {}}
+    for part, room in ROOM.items():
         home = getattr(room, settings.get(part, {}).get("kind", ""), None)
         files += [home.__module__] if home and home.__module__ in OWN else []
     mine = own_files(trial)
@@ -165,7 +167,6 @@ def code(trial: Trial) -> dict[str, frozenset[str] | None]:
     rooms = {name for file in files for name in imports(file, OWN)} | {BUILD}
     whole = {name for file in rooms for name in imports(file, CORE)} | accelerators(trial)
     found: dict[str, frozenset[str] | None] = dict.fromkeys(whole)
-    settings = settings | {"privacy": settings.get("train", {}).get("privacy") or {}}
     for catalogue, setting in CATALOGUES.items():
         given = settings.get(setting) or {}
         names = {given.get("kind", "Dataset")} if given else set()  # the content of data has a hash

@@ -19,6 +19,7 @@ from typing import Any, TypeGuard
 import numpy as np
 import pandas as pd
 
+from fedclust.checks import has_device
 from fedclust.paths import TIERS, root, short
 from fedclust.report import effects, findings
 from fedclust.report.verdicts import interval
@@ -418,7 +419,8 @@ def start(key: str, namespace: dict[str, Any]) -> tuple[Paper, Parameters]:
             values[name] = chosen[name]
             if name != "seeds":
                 changed[name] = chosen[name]
-    present(device)
+    if not has_device(device):
+        raise PaperError(f"parameter device = {device!r}: this machine has none; use 'cpu'")
     return paper, Parameters(values | how, changed)
 
 
@@ -449,14 +451,3 @@ def read_by(source: Path) -> set[str]:
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             found.add(str(node.slice.value))
     return found | {"seeds"}  # the report reads them
-
-
-def present(device: str) -> None:
-    """An error if this machine has no such device; the processor is always there."""
-    if device == "cpu":
-        return
-    import torch
-
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not there.get(device, False):
-        raise PaperError(f"parameter device = {device!r}: this machine has none; use 'cpu'")

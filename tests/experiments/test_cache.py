@@ -69,7 +69,7 @@ IMPORTS = "\nimport numpy as np\n"
     ("module", "old", "new", "run_again"),
     [
         ("partition", IMPORTS, IMPORTS + "\ndef halves(data, clients): ...\n", []),
-        ("partition", "def label_slices(", "@cache\ndef label_slices(", [2]),
+        ("experiments.parts.ocfl", "def label_slices(", "@cache\ndef label_slices(", [2]),
         ("partition", "def iid(", "@cache\ndef iid(", [0, 1]),
         ("models", "\n@checked\ndef mlp(", "\ndef resnet(shape): ...\n\n@checked\ndef mlp(", []),
         ("models", "\ndef cnn(", "\n@cache\ndef cnn(", []),

@@ -317,7 +317,7 @@ def test_a_device_exists_where_a_paper_uses_it_and_must_be_there(folder):
 
 
 def test_another_device_is_another_experiment(folder, monkeypatch):
-    monkeypatch.setattr(papers, "present", lambda device: None)
+    monkeypatch.setattr(papers, "has_device", lambda device: True)
     more = '[[setting]]\nname = "device"\nvalue = "cpu"\nsource = "assumed"\nparameter = true\n'
     text = TOML.replace("quick = 5.0", "quick = 5.0\nshipped = 2.0").replace(
         "[[table]]", more + "[[table]]"

@@ -1,1 +1,1 @@
-"""Splits and models that only one paper uses; `partition` and `models` have their names."""
+"""What only one paper uses; `partition`, `models`, `privacy` and `scenario` have the names."""

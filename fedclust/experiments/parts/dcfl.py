@@ -1,18 +1,26 @@
-"""DCFL's clients: labels divided by a Dirichlet distribution, images turned by angles."""
+"""What only DCFL uses: clients with label mixes and angles of their own, drift, noised updates."""
 
-from dataclasses import replace
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn.functional import affine_grid, grid_sample
 
+from fedclust.accounting import Mechanism, spent
+from fedclust.algorithms.base import Trainer
 from fedclust.assembly import assemble
-from fedclust.checks import Count, Open, Positive, checked, require, whole
+from fedclust.checks import Count, Number, Open, Positive, check_fields, checked, require, whole
 from fedclust.datasets import Dataset
 from fedclust.federation import Federation
+from fedclust.models import Model
+from fedclust.privacy import Delta, check_budget
 from fedclust.rng import numpy_stream, stream
-from fedclust.rotation import black_pixels, turn
 
-__all__ = ["dirichlet_rotated"]
+__all__ = ["Drift", "UpdateNoise", "dirichlet_rotated", "drifts", "turn"]
 
 
 @checked
@@ -69,3 +77,117 @@ def dirichlet_rotated(
     black = black_pixels(data.mean, data.std, clients)
     fed = replace(fed, upright=fed.x, upright_test=fed.x_test, angle=angle, black=black)
     return replace(fed, x=turn(fed.x, angle, black), x_test=turn(fed.x_test, angle, black))
+
+
+def turn(x: Tensor, angle: Tensor, black: Tensor) -> Tensor:
+    """Client i's images turned counter-clockwise by ``angle[i]`` degrees, with black corners.
+
+    Pixels are interpolated bilinearly. `black` (N, c) is what normalisation makes of a pixel of 0.
+    """
+    n, m, c, h, w = x.shape
+    cos, sin, none = angle.deg2rad().cos(), angle.deg2rad().sin(), torch.zeros_like(angle)
+    back = torch.stack([cos, -sin * h / w, none, sin * w / h, cos, none], 1).view(n, 2, 3)
+    grid = affine_grid(back.to(x.dtype), [n, 1, h, w], align_corners=False)  # one per client
+    black = black.view(n, 1, -1, 1, 1)
+    turned = grid_sample((x - black).view(n, m * c, h, w), grid, align_corners=False)
+    return turned.view_as(x) + black
+
+
+def black_pixels(mean: Sequence[float], std: Sequence[float], clients: int) -> Tensor:
+    """What normalisation makes of a pixel of 0, (clients, c)."""
+    return -torch.tensor(mean).div(torch.tensor(std)).expand(clients, -1)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """From round `at` on one client's images have a new angle in U[0, 360).
+
+    `client` is an id; None takes one at random.
+    """
+
+    at: Number
+    client: Number | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def __call__(self, fed: Federation, seed: int) -> Federation:
+        draw, ids = stream(seed, "drift", self.at), fed.ids.tolist()
+        if fed.upright is None or fed.angle is None or fed.black is None:
+            raise ValueError("drift needs upright images: use dirichlet_rotated(rotate=True)")
+        require(
+            self.client is None or self.client in ids,
+            f"client={self.client} is not there in round {self.at}: drift one of {ids}, or None",
+        )
+        angle = torch.rand(1, generator=draw) * 360
+        drawn = int(torch.randint(len(ids), (), generator=draw))
+        i = drawn if self.client is None else ids.index(self.client)
+        new: dict[str, Any] = {"angle": fed.angle.index_fill(0, torch.tensor(i), float(angle))}
+        for half, end in (("train", ""), ("test", "_test")):
+            x, _, mask = fed.half(half)
+            images, upright, real = x.clone(), getattr(fed, "upright" + end), mask[i]
+            images[i][real] = turn(upright[None, i, real], angle, fed.black[None, i])[0]
+            new["x" + end] = images
+        return replace(fed, **new)
+
+
+@checked
+def drifts(start: Number, every: Count, rounds: Count) -> list[Drift]:
+    """One random client every `every` rounds from round `start` on."""
+    return [Drift(t) for t in range(start, rounds, every)]
+
+
+@dataclass(frozen=True)
+class UpdateNoise:
+    """Clip a client's update to norm `clip` and add Gaussian noise (Wei et al. 2020, NbAFL).
+
+    sigma = c * 2 clip / (m * epsilon) with c = sqrt(2 ln(1.25/delta)) and the client's number of
+    samples m, `epsilon` for each round. The whole row is clipped and noised, batch norm statistics
+    too: all of it is sent. epsilon = inf clips without noise.
+
+    The analysis behind sigma holds for epsilon <= 1, and it takes the update for a mean over
+    samples, of sensitivity 2 clip / m. But one sample can move a clipped update by 2 clip. The
+    metric `epsilon` is an accountant's for this true sensitivity, `epsilon_if_mean_over_samples`
+    that for the assumed one: 11.15 in one round where the formula says 10.
+    """
+
+    train: Trainer
+    epsilon: float = math.inf
+    delta: Delta = 1e-5
+    clip: Positive = 1.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_budget(self.epsilon)
+
+    @property
+    def model(self) -> Model:
+        return self.train.model
+
+    @property
+    def multiplier(self) -> float:
+        """The noise in units of the assumed sensitivity 2 clip / m."""
+        return math.sqrt(2 * math.log(1.25 / self.delta)) / self.epsilon
+
+    def __call__(
+        self, theta: Tensor, fed: Federation, clients: Tensor, seed: int, t: int
+    ) -> Tensor:
+        update = self.train(theta, fed, clients, seed, t) - theta
+        update *= (self.clip / update.norm(dim=1, keepdim=True)).clamp_max(1)
+        if math.isfinite(self.epsilon):
+            sigma = self.multiplier * 2 * self.clip / fed.mask[clients].sum(1)  # (n,)
+            ids = fed.ids[clients].tolist()
+            for row, scale, i in zip(update, sigma.tolist(), ids, strict=True):
+                noise = torch.randn(len(row), generator=stream(seed, "noise", t, i))
+                row += scale * noise.to(row)
+        return theta + update
+
+    def mechanisms(self, n: int, calls: int) -> dict[str, Mechanism]:
+        return {
+            "epsilon": (self.multiplier / n, 1.0, calls),
+            "epsilon_if_mean_over_samples": (self.multiplier, 1.0, calls),
+        }
+
+    def spent(self, calls: Tensor, fed: Federation) -> dict[str, Tensor]:
+        """The composed epsilons of each client's rounds at `delta`, (N,) each."""
+        return spent([(self, calls)], fed)

@@ -10,10 +10,10 @@ import torch
 from fedclust.assembly import Index, assemble, distribute, groups_of, half_labels, relabelled
 from fedclust.checks import Count, checked, number, require, whole
 from fedclust.datasets import Dataset
+from fedclust.experiments.parts.dcfl import black_pixels, turn
 from fedclust.federation import Federation
 from fedclust.paths import short
 from fedclust.rng import numpy_stream
-from fedclust.rotation import black_pixels, turn
 
 __all__ = ["label_swapped_groups", "rotated_groups"]
 
