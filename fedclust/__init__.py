@@ -13,31 +13,7 @@ import sys
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.util import spec_from_loader
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from fedclust import (
-        algorithms,
-        datasets,
-        experiments,
-        geometry,
-        metrics,
-        models,
-        partition,
-        privacy,
-        report,
-        rng,
-        scenario,
-    )
-    from fedclust.datasets import Dataset
-    from fedclust.experiments import Trial, sweep
-    from fedclust.federation import Federation
-    from fedclust.models import Model
-    from fedclust.privacy import DPSGD, UpdateNoise
-    from fedclust.report import papers, plots, readings
-    from fedclust.scenario import Drift, Join
-    from fedclust.simulation import run
-    from fedclust.training import LocalSGD
+from typing import Any
 
 __all__ = [
     "DPSGD", "Dataset", "Drift", "Federation", "Join", "LocalSGD", "Model", "Trial", "UpdateNoise",

@@ -5,7 +5,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from fedclust.checks import one_of
+from fedclust.checks import checked
 
 Kind = Literal["complete", "divergence", "euclidean", "cosine"]
 KINDS = get_args(Kind)
@@ -14,13 +14,12 @@ NOISE = 1e-13  # relative, of a squared distance: what rounding leaves of equal 
 ZERO = torch.zeros(())
 
 
-def cosine(vectors: Tensor) -> Tensor:
-    """Cosine similarity of all pairs of rows; a null vector's is 0 to everything (OCFL Eq. 1)."""
-    return cosine_to(vectors, vectors)  # (n, P) -> (n, n)
+def cosine(vectors: Tensor, others: Tensor | None = None) -> Tensor:
+    """Cosine similarity of each row with each row, or with each row of `others` (OCFL Eq. 1).
 
-
-def cosine_to(vectors: Tensor, others: Tensor) -> Tensor:
-    """Cosine similarity of each row with each row of `others`."""
+    A null vector's is 0 to everything.
+    """
+    others = vectors if others is None else others
     unit, units = (v / v.norm(dim=1, keepdim=True).clamp_min(1e-30) for v in (vectors, others))
     return (unit @ units.mT).clamp(-1, 1)  # (n, P) -> (n, m)
 
@@ -81,6 +80,7 @@ def squares(gram: Tensor) -> Tensor:
     return gram.diagonal()[:, None] + gram.diagonal() - 2 * gram
 
 
+@checked
 def distance(
     starts: Tensor, ends: Tensor, kind: Kind = "complete", of: Tensor | None = None
 ) -> Tensor:
@@ -90,7 +90,6 @@ def distance(
     itself may be negative), "euclidean" |BD|, "cosine" 1 - cos of the updates. Client i went from
     starts[of[i]] to ends[i]; without `of` each has a start of its own.
     """
-    one_of(KINDS, kind=kind)
     if kind == "euclidean":
         return gaps(ends)
     if kind == "cosine":

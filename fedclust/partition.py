@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from fedclust.assembly import by_table
 from fedclust.checks import require, whole
@@ -42,6 +41,8 @@ PAPERS = {  # splits of one paper, each in `experiments.parts.<paper>`, loaded w
 }
 __all__ = ["class_counts", "class_groups", "consecutive", "iid", *(PAPERS.keys() - {"TABLES"})]
 __getattr__, __dir__ = from_parts(__name__, PAPERS)
+
+class_counts = Federation.class_counts
 
 
 def iid(data: Dataset, clients: int, *, seed: int = 0, **options: Any) -> Federation:
@@ -94,8 +95,3 @@ def class_groups(
         )
     table = np.array([np.isin(everything, held) for held in groups], float)
     return by_table(data, table, clients, "clients", seed, **options)
-
-
-def class_counts(fed: Federation, half: str = "train") -> Tensor:
-    """Samples per client and class, (N, classes)."""
-    return fed.class_counts(half)

@@ -25,11 +25,14 @@ def figures() -> Path:
     return Path(os.environ.get("FEDCLUST_FIGURES") or root() / "figures")
 
 
-def write(path: Path, how: Callable[[Path], Any]) -> None:
-    """Write to a temporary name, then rename: nobody ever sees half a file."""
+def write(path: Path, content: str | bytes | Callable[[Path], Any]) -> None:
+    """Text, bytes, or what a function writes, to a temporary name: nobody ever sees half a file."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        how(temporary)
+        if callable(content):
+            content(temporary)
+        else:
+            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

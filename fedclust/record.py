@@ -94,7 +94,7 @@ class Checkpoint:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.exists():
             os.replace(self.path, self.before)
-        write(self.path, lambda aside: aside.write_bytes(sha256(content).digest() + content))
+        write(self.path, sha256(content).digest() + content)
         self.last = time.monotonic()
 
     def restore(self) -> tuple[State, Record, int] | None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedclust.checks import check_fields, number
 from fedclust.federation import Federation
-from fedclust.geometry import cosine_to
+from fedclust.geometry import cosine
 from fedclust.models import Model
 from fedclust.rng import key
 
@@ -88,7 +88,7 @@ class Method:
 
     def nearest(self, middle: Tensor, theta: Tensor, models: Tensor) -> Tensor:
         """The cluster (n,) of newcomers that went from the model `middle` (P,) to `theta`."""
-        return cosine_to(theta - middle, models - middle).argmax(1)  # (n, K) -> (n,)
+        return cosine(theta - middle, models - middle).argmax(1)  # (n, K) -> (n,)
 
 
 def sample(

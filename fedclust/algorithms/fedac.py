@@ -32,7 +32,7 @@ from fedclust.algorithms.base import Info, State, cost, sample_within
 from fedclust.algorithms.fedavg import FedAvg
 from fedclust.checks import Number, Share
 from fedclust.federation import Federation
-from fedclust.geometry import cosine, cosine_to
+from fedclust.geometry import cosine
 from fedclust.metrics import evaluate
 
 BATCH = 32  # images per batch whose losses are summed
@@ -80,7 +80,7 @@ class FedAC(FedAvg):
             own = update[cluster == k]
             gap = self.gap(change[members], count[members])  # l.8
             other = mean[[k]] if self.reading == "aggregate" else own
-            closest = float(cosine_to(own, other).min())  # l.9
+            closest = float(cosine(own, other).min())  # l.9
             dloss[members], angle[members] = gap, closest
             open_ = gap < self.alpha and closest < self.beta  # l.10
             if open_ and t >= self.warmup and len(present) > 1:
@@ -110,7 +110,7 @@ class FedAC(FedAvg):
         order = fed.ids[clients[:n]].argsort()  # clients' positions must not matter
         similar = cosine(update[order]).fill_diagonal_(torch.inf)  # (n, n)
         right, left = divmod(int(similar.argmin()), n)  # Cluster l.1, deviation 1
-        near = cosine_to(update, update[order[[right, left]]])  # (C, P), (2, P) -> (C, 2)
+        near = cosine(update, update[order[[right, left]]])  # (C, P), (2, P) -> (C, 2)
         moving = clients[near[:, 0] <= near[:, 1]]  # Cluster l.2-6
         if len(moving) == len(clients):  # the anchors do not differ: one side would be empty
             return state
@@ -177,7 +177,7 @@ class FedACP(FedAC):
         late, first, memory = chosen[waits], first[waits], new.memory
         received, sides = memory["origin"][first], memory["directions"][first]  # (n, P), (n, 2, P)
         update = self.train(received, fed, late, seed, t) - received
-        near = torch.cat([cosine_to(u, d) for u, d in zip(update[:, None], sides, strict=True)])
+        near = torch.cat([cosine(u, d) for u, d in zip(update[:, None], sides, strict=True)])
         stays = near[:, 0] > near[:, 1]  # (n, 2) -> (n,)
         side = torch.where(stays, new.labels[late], first + 1)  # division s made cluster s + 1
         memory = {**memory, "seen": memory["seen"].index_copy(0, late, first + 1)}

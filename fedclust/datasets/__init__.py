@@ -103,12 +103,10 @@ def obtain(name: str, root: str | Path | None = None) -> Dataset:
                 continue
             say(f"{name}: {len(arrays[0]) + len(arrays[2]):,} images, {source}")
             halves = list(map(torch.tensor, arrays))
-            if scratch is None:
-                return made(name, halves, source)
-            torch.save({"arrays": halves, "source": source}, scratch / "kept")
-            os.replace(scratch / "kept", cache_file(name))
-            if kept := cached(name):
-                return kept
+            if scratch is not None:
+                torch.save({"arrays": halves, "source": source}, scratch / "kept")
+                os.replace(scratch / "kept", cache_file(name))
+            return made(name, halves, source)
     raise DataUnavailable(
         f"{name} cannot be had. Tried:\n"
         + "".join(f"  - {line}\n" for line in tried)

@@ -147,9 +147,12 @@ def plain(data: bytes) -> bytes:
 
 def unpack(archive: Path, names: Sequence[str]) -> list[bytes]:
     """The named members of a .tar.gz, .deb or .zip."""
-    members = {".zip": unzipped, ".deb": debian}.get(archive.suffix, untarred)
     try:
-        found = members(archive, names)
+        if archive.suffix == ".zip":
+            found = unzipped(archive, names)
+        else:
+            opened = debian if archive.suffix == ".deb" else Path.read_bytes
+            found = named(plain(opened(archive)), names)
     except ValueError:
         raise
     except Exception as error:  # a damaged archive can make its reader say anything
@@ -167,14 +170,10 @@ def unzipped(archive: Path, names: Sequence[str]) -> dict[str, bytes]:
         return {e.filename: bounded(opened.open(e), e.compress_size) for e in entries}
 
 
-def debian(archive: Path, names: Sequence[str]) -> dict[str, bytes]:
+def debian(archive: Path) -> bytes:
     command = ["dpkg-deb", "--fsys-tarfile", str(archive)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        return named(bounded(process.stdout, archive.stat().st_size), names)
-
-
-def untarred(archive: Path, names: Sequence[str]) -> dict[str, bytes]:
-    return named(plain(archive.read_bytes()), names)
+        return bounded(process.stdout, archive.stat().st_size)
 
 
 def named(content: bytes, names: Sequence[str]) -> dict[str, bytes]:

@@ -100,7 +100,7 @@ class Place:
         facts["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
         facts = json.loads(json.dumps(facts, default=str))
         facts["checksum"] = digest(facts)
-        write(self.file(".json"), lambda aside: aside.write_text(json.dumps(facts)))
+        write(self.file(".json"), json.dumps(facts))
         self.tidy()
         return {**facts, "reused": False, "path": str(path)}
 

@@ -16,16 +16,14 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from fedclust.experiments.trial import Trial
-
-SETTINGS = {"data": "name", "partition": "kind", "model": "kind", "method": "kind"}
+from fedclust.experiments.trial import NAMED, Trial
 
 _loaded: dict[str, str] = {}  # the modules in memory: hash of the file that they were made from
 
 
 def paths(settings: dict[str, Any]) -> dict[str, str]:
     """The dotted paths in a trial's settings, by what they are."""
-    named = {part: settings.get(part, {}).get(key, "") for part, key in SETTINGS.items()}
+    named = {part: settings.get(part, {}).get(key, "") for part, key in NAMED.items()}
     return {part: path for part, path in named.items() if isinstance(path, str) and "." in path}
 
 

@@ -91,4 +91,4 @@ def ship(folder: Path, found: Iterable[tuple[str, Facts]], unread: Collection[st
     content |= {"depends": depends, "trials": trials}
     content = json.loads(json.dumps(content, default=str))
     content["checksum"] = digest(content)
-    write(note, lambda aside: aside.write_text(f"{json.dumps(content)}\n", encoding="utf-8"))
+    write(note, json.dumps(content) + "\n")

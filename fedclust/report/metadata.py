@@ -6,7 +6,6 @@ shipped records: their files with size and hash, their columns with units (RO-Cr
 
 import hashlib
 import json
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ def publish(base: Path | None = None) -> list[Path]:
         + "\n",
     }
     for path, text in made.items():
-        write(path, methodcaller("write_text", text, encoding="utf-8"))
+        write(path, text)
     return list(made)
 
 

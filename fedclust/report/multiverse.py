@@ -114,7 +114,7 @@ def measured(paper: Paper, settings: Draw, seed: int, jobs: int, tier: str) -> R
 def keep(key: str, kept: list[Record]) -> None:
     lines = [json.dumps(record) for record in sorted(kept, key=lambda record: record["seed"])]
     path(key, "").parent.mkdir(parents=True, exist_ok=True)
-    write(path(key, ".jsonl"), lambda aside: aside.write_text("\n".join(lines) + "\n"))
+    write(path(key, ".jsonl"), "\n".join(lines) + "\n")
 
 
 def told(draw: Draw) -> str:
@@ -133,9 +133,8 @@ def publish(
     content |= {"planned": DRAWS, "values": values(paper, tier), "drawn": drawn.to_dict("list")}
     content["claims"] = judged(paper, drawn, found, ours)
     written = [path(paper.key, ".json")]
-    text = json.dumps(content, ensure_ascii=False)
     written[0].parent.mkdir(parents=True, exist_ok=True)
-    write(written[0], lambda aside: aside.write_text(f"{text}\n", encoding="utf-8"))
+    write(written[0], json.dumps(content, ensure_ascii=False) + "\n")
     for claim in content["claims"]:
         if claim["headline"]:
             figure = curve(content, claim)

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +62,7 @@ def pair(key: str) -> Path:
     """Bring replications/<key>.ipynb in step with its source."""
     target, content = root() / "replications" / f"{key}.ipynb", text(read(key))
     if not target.exists() or target.read_text(encoding="utf-8") != content:
-        write(target, methodcaller("write_text", content, encoding="utf-8"))
+        write(target, content)
     return target
 
 
@@ -165,7 +164,7 @@ def execute(key: str, parameters: dict[str, Any], out: Path, say: Callable[[str]
             out = build / "executed" / other / out.name
     target = failed if error else out / f"{key}.ipynb"
     target.parent.mkdir(parents=True, exist_ok=True)
-    write(target, methodcaller("write_text", text(tidy(done)), encoding="utf-8"))
+    write(target, text(tidy(done)))
     if error:
         raise NotebookFailed(f"{story(error)}\n(the notebook so far: {failed})") from error
     failed.unlink(missing_ok=True)

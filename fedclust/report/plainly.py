@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from operator import methodcaller
 from pathlib import Path
 
 from fedclust.paths import figures, root, write
@@ -39,8 +38,7 @@ def keep(tier: str, found: Iterable[Compared]) -> None:
     for key, name, standing, plain in found:
         same = "" if standing == plain else f"{name} ({plain} in place of {standing})"
         content.setdefault(key, {})[name] = same
-    text = json.dumps(content, indent=1) + "\n"
-    write(figures() / tier / KEPT, methodcaller("write_text", text, encoding="utf-8"))
+    write(figures() / tier / KEPT, json.dumps(content, indent=1) + "\n")
 
 
 def sentence(base: Path, tier: str, key: str) -> str:

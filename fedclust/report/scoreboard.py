@@ -7,7 +7,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -256,5 +255,5 @@ def publish(base: Path | None = None) -> list[Path]:
         text = f"{before}{mark}{parts[part]}{end}{after}" if mark and end else text
     written[readme] = text
     for path, content in written.items():
-        write(path, methodcaller("write_text", content, encoding="utf-8"))
+        write(path, content)
     return list(written)

@@ -12,7 +12,6 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +143,7 @@ def page(key: str, tier: str, jobs: int) -> None:
     file = file_of(key)
     text = file.read_text(encoding="utf-8")
     if (rest := SHIPPED.sub("", text)) != text:
-        write(file, methodcaller("write_text", rest, encoding="utf-8"))
+        write(file, rest)
         say(f"{key}: the plan is complete, {file.name} loses its `{papers.SHIPPED}` values")
 
 

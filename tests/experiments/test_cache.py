@@ -92,6 +92,13 @@ def test_a_change_runs_again_what_it_touches(edit, module, old, new, run_again):
     assert expired(edit, trials, f"fedclust.{module}", old, new) == run_again
 
 
+def test_the_noise_of_one_paper_counts_where_it_is_asked_for():
+    noised = trial(train={"lr": 0.1, "privacy": {"kind": "UpdateNoise", "epsilon": 5.0}})
+    private = trial(train={"lr": 0.1, "privacy": {"kind": "DPSGD", "epsilon": 5.0}})
+    home = "fedclust.experiments.parts.dcfl"
+    assert [home in cache.code(each) for each in (noised, private, trial())] == [True, False, False]
+
+
 def test_the_files_of_fast_count_where_they_are_entered():
     entered = {
         name: {file for file in cache.code(t) if file.startswith("fedclust.fast.")}

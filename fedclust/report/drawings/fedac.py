@@ -13,7 +13,7 @@ from scipy.stats import hypergeom
 
 from fedclust.algorithms.base import State
 from fedclust.algorithms.fedac import FedAC
-from fedclust.geometry import cosine_to
+from fedclust.geometry import cosine
 from fedclust.metrics import clustering
 from fedclust.report import plots
 from fedclust.report.readings import Conditions, by_round, first_split
@@ -213,7 +213,7 @@ def plane(at: Sequence[int] = (0, 1, 25), size: int = 12) -> Figure:
             method = FedAC(cast(Any, None))
             halves = method.divide(start, fed, w, everyone, update, 2 * size).labels
             two_groups(ax, w, optima, update, group, halves)
-            theta = cosine_to(update, update.mean(0, keepdim=True)).min()
+            theta = cosine(update, update.mean(0, keepdim=True)).min()
             ari = clustering(halves, group)["ari"]
             title = f"round {t}: $\\theta$ = {theta:.2f}, ARI of the split {ari:.2f}"
             ax.set_title(title, fontsize=8)
