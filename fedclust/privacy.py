@@ -88,10 +88,11 @@ class DPSGD(LocalSGD):
         mixing = {type(layer).__name__ for layer in net.modules() if [*layer.buffers(False)]}
         remedy = "no noise covers its running values: use a model without batch norm"
         require(not mixing, f"{', '.join(sorted(mixing))}: {remedy}")
-        weights, (clip, expected) = list(net.parameters()), self.clipping(size)
-        clipped = [torch.zeros_like(w) for w in weights]
+        weights = [w for w in net.parameters() if w.requires_grad]
+        clipped, (clip, expected) = [torch.zeros_like(w) for w in weights], self.clipping(size)
         for image, label in zip(x.split(1), y.split(1), strict=True):
-            own = torch.autograd.grad(cross_entropy(net(image), label), weights)
+            loss = cross_entropy(net(image), label)
+            own = torch.autograd.grad(loss, weights, materialize_grads=True)  # 0 where unused
             norm = torch.stack([part.norm() for part in own]).norm()
             scale = (clip / norm).clamp_max(1) / expected
             torch._foreach_add_(clipped, [scale * part for part in own])

@@ -90,6 +90,27 @@ def test_padding_is_never_seen():
         torch.testing.assert_close(a, b)
 
 
+class Spare(nn.Module):
+    """Has weights that nothing uses and weights that nobody trains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.spare, self.frozen = nn.Linear(9, 4), nn.Linear(2, 2), nn.Linear(9, 9)
+        self.frozen.requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.used(self.frozen(x.flatten(1)))
+
+
+def test_private_training_leaves_frozen_weights():
+    model = Model(Spare, (1, 3, 3), 4)
+    x, y = torch.randn(7, 1, 3, 3), torch.arange(7) % 4
+    net = model.module(model.init(0))
+    DPSGD(model, lr=0.1, batch=7, noise_multiplier=1.0).gradient(net, x, y, 7)
+    assert net.frozen.weight.grad is None and not net.spare.weight.grad.any()
+    assert net.used.weight.grad.any()
+
+
 @pytest.mark.parametrize("clip", [0.3, 1e9])
 @pytest.mark.parametrize("model", [*MODELS.values(), Model(tied, (1, 3, 3), 4)])
 def test_private_gradients_are_autograds_one_by_one(model, clip):
