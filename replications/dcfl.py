@@ -333,7 +333,10 @@ measures["fedavg_average"] = table1["FedAvg", "average mean"]
 measures["fedavg_spread"] = table1["FedAvg", "average std"]
 measures["local_std"] = table1["Local", "final std"]
 measures["local_average"] = table1["Local", "average mean"]
+measures["other_final"] = table1["DCFL, other preference", "final mean"]
+measures["other_std"] = table1["DCFL, other preference", "final std"]
 measures["other_average"] = table1["DCFL, other preference", "average mean"]
+measures["other_spread"] = table1["DCFL, other preference", "average std"]
 
 # %%
 measures["complete_final"] = table2["complete", "final mean"]
