@@ -440,6 +440,7 @@ measures["apart_flip"] = stands[f"OPTICS, {first}", "apart: flip"]
 measures["apart_labels"] = stands[f"OPTICS, {first}", "apart: labels"]
 measures["told_gain"] = ends["told the labels"] - ends["FedAvg"]
 measures["ocfl_gain"] = ends["OCFL"] - ends["FedAvg"]
+measures["fedavg_adam"] = ends["FedAvg, Adam"]
 report.judge(measures)
 
 # %% [markdown]
