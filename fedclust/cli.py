@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from fedclust.checks import has_device
 from fedclust.paths import TIERS, root, writable
 
 PACKAGES = (
@@ -355,8 +356,7 @@ def doctor(args: argparse.Namespace) -> int:
             wrong.append(f"{name} cannot be imported ({error}): make setup")
     import torch
 
-    mps = "mps" if torch.backends.mps.is_available() else "none"
-    accelerator = "cuda" if torch.cuda.is_available() else mps
+    accelerator = next((name for name in ("cuda", "mps") if has_device(name)), "none")
     ray = "installed" if find_spec("ray") else "not installed: only needed for --backend ray"
     threads = torch.get_num_threads()
     print(f"processor      {os.cpu_count()} cores, torch uses {threads}; GPU: {accelerator}")

@@ -29,7 +29,7 @@ PAPERS = {  # splits of one paper, each in `experiments.parts.<paper>`, loaded w
     "iid_mix": "cafa",
     "iid_mix_counts": "cafa",
     "dirichlet_rotated": "dcfl",
-    "turn": "dcfl",
+    "turn": "rotation",
     "label_slices": "ocfl",
     "class_table": "joint",
     "draw_table": "joint",

@@ -7,7 +7,7 @@ import torch
 
 from fedclust import partition
 from fedclust.datasets import load
-from fedclust.experiments.parts.dcfl import black_pixels, turn
+from fedclust.experiments.parts.rotation import black_pixels, turn
 
 DATA = load("glyphs", n=120, n_test=40)
 

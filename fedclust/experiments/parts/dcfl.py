@@ -1,26 +1,25 @@
 """What only DCFL uses: clients with label mixes and angles of their own, drift, noised updates."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import affine_grid, grid_sample
 
 from fedclust.accounting import Mechanism, spent
 from fedclust.algorithms.base import Trainer
 from fedclust.assembly import assemble
 from fedclust.checks import Count, Number, Open, Positive, check_fields, checked, require, whole
 from fedclust.datasets import Dataset
+from fedclust.experiments.parts.rotation import black_pixels, turn
 from fedclust.federation import Federation
 from fedclust.models import Model
 from fedclust.privacy import Delta, check_budget
 from fedclust.rng import numpy_stream, stream
 
-__all__ = ["Drift", "UpdateNoise", "dirichlet_rotated", "drifts", "turn"]
+__all__ = ["Drift", "UpdateNoise", "dirichlet_rotated", "drifts"]
 
 
 @checked
@@ -77,25 +76,6 @@ def dirichlet_rotated(
     black = black_pixels(data.mean, data.std, clients)
     fed = replace(fed, upright=fed.x, upright_test=fed.x_test, angle=angle, black=black)
     return replace(fed, x=turn(fed.x, angle, black), x_test=turn(fed.x_test, angle, black))
-
-
-def turn(x: Tensor, angle: Tensor, black: Tensor) -> Tensor:
-    """Client i's images turned counter-clockwise by ``angle[i]`` degrees, with black corners.
-
-    Pixels are interpolated bilinearly. `black` (N, c) is what normalisation makes of a pixel of 0.
-    """
-    n, m, c, h, w = x.shape
-    cos, sin, none = angle.deg2rad().cos(), angle.deg2rad().sin(), torch.zeros_like(angle)
-    back = torch.stack([cos, -sin * h / w, none, sin * w / h, cos, none], 1).view(n, 2, 3)
-    grid = affine_grid(back.to(x.dtype), [n, 1, h, w], align_corners=False)  # one per client
-    black = black.view(n, 1, -1, 1, 1)
-    turned = grid_sample((x - black).view(n, m * c, h, w), grid, align_corners=False)
-    return turned.view_as(x) + black
-
-
-def black_pixels(mean: Sequence[float], std: Sequence[float], clients: int) -> Tensor:
-    """What normalisation makes of a pixel of 0, (clients, c)."""
-    return -torch.tensor(mean).div(torch.tensor(std)).expand(clients, -1)
 
 
 @dataclass(frozen=True)

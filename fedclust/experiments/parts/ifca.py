@@ -10,7 +10,7 @@ import torch
 from fedclust.assembly import Index, assemble, distribute, groups_of, half_labels, relabelled
 from fedclust.checks import Count, checked, number, require, whole
 from fedclust.datasets import Dataset
-from fedclust.experiments.parts.dcfl import black_pixels, turn
+from fedclust.experiments.parts.rotation import black_pixels, turn
 from fedclust.federation import Federation
 from fedclust.paths import short
 from fedclust.rng import numpy_stream
