@@ -374,13 +374,15 @@ def tried(key: str, name: str) -> str:
     if (claim := next(claims, None)) is None:
         return ""
     right = claim["controlled sign"]
-    text = f"It holds in {of(claim['sign'])} other readings at tier {content['tier']}"
+    text = (
+        f"It holds in {of(claim['sign'])} other readings at tier {content['tier']}, one seed each"
+    )
     text += f" ({of(right)} whose baseline is right)" * bool(right["of"])
     move = next((move for move in claim["decides"] if move["decides"]), None)
     if move is None:
         return f"{text}; no single open value decides it."
     changed = f"{shown(move['to'])} in place of {shown(move['from'])}"
-    text += f'; most depends on {move["setting"]} ({changed}: "{move["test"]}" has its sign '
+    text += f'; most depends on {move["setting"]} ({changed}: "{move["test"]}" holds '
     return f"{text}in {of(move['held to'])}, with ours in {of(move['held from'])})."
 
 

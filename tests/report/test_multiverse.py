@@ -123,8 +123,8 @@ def test_a_claim_whose_verdict_and_share_disagree_is_named(tmp_path, monkeypatch
     assert "Most depends on rate 3 in place of 1" in sentence
     assert "in 0 of 3 readings, with ours in 3 of 3" in sentence
     assert multiverse.source(content).startswith("toy · 9 of 64 planned readings")
-    told = "It holds in 4 of 9 other readings at tier quick (3 of 6 whose baseline is right); "
-    told += 'most depends on rate (3 in place of 1: "A minus B" has its sign in 0 of 3, with '
+    told = "It holds in 4 of 9 other readings at tier quick, one seed each (3 of 6 whose baseline "
+    told += 'is right); most depends on rate (3 in place of 1: "A minus B" holds in 0 of 3, with '
     told += "ours in 3 of 3)."
     assert multiverse.tried("toy", "c1") == told
     assert multiverse.tried("toy", "c2") == multiverse.tried("other", "c1") == ""
