@@ -98,9 +98,7 @@ class Place:
         record.attrs = {}
         write(path, lambda aside: record.to_parquet(aside, index=False))
         facts["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-        facts = json.loads(json.dumps(facts, default=str))
-        facts["checksum"] = digest(facts)
-        write(self.file(".json"), json.dumps(facts))
+        facts = note(self.file(".json"), facts)
         self.tidy()
         return {**facts, "reused": False, "path": str(path)}
 
@@ -121,6 +119,13 @@ def read_facts(stem: Path) -> dict[str, Any] | None:
         if facts and hashlib.sha256(record.read_bytes()).hexdigest() == facts["sha256"]:
             return {**facts, "reused": True, "path": str(record)}
     return None
+
+
+def note(file: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    """Write facts with a checksum; they are returned as `noted` will read them."""
+    plain = json.loads(json.dumps(facts, default=str))
+    write(file, json.dumps(plain | {"checksum": digest(plain)}) + "\n")
+    return plain
 
 
 def noted(file: Path) -> dict[str, Any] | None:

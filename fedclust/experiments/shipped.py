@@ -5,7 +5,6 @@ has its own checksum, and the hash of the Parquet file.
 """
 
 import hashlib
-import json
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from functools import cache
@@ -16,8 +15,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fedclust.experiments.cache import noted
-from fedclust.paths import digest, write
+from fedclust.experiments.cache import note, noted
+from fedclust.paths import write
 
 NAMES = ("records.parquet", "records.json")
 KEPT = ("seed", "task", "settings", "seconds", "depends")  # of a trial's facts
@@ -27,8 +26,8 @@ Facts = dict[str, Any]
 
 def facts(folder: Path) -> dict[str, Facts]:
     """What is known of each record in the folder, by identity; nothing if a file is damaged."""
-    record, note = (folder / name for name in NAMES)
-    found = noted(note)
+    record, facts_file = (folder / name for name in NAMES)
+    found = noted(facts_file)
     with suppress(OSError):
         if found and hashlib.sha256(record.read_bytes()).hexdigest() == found["sha256"]:
             about = {"path": str(record), "sha256": found["sha256"], "reused": True}
@@ -84,11 +83,9 @@ def ship(folder: Path, found: Iterable[tuple[str, Facts]], unread: Collection[st
         parts.append(part)
         start += len(record)
     whole = pa.concat_tables(parts, promote_options="permissive")
-    file, note = (folder / name for name in NAMES)
+    file, facts_file = (folder / name for name in NAMES)
     folder.mkdir(parents=True, exist_ok=True)
     write(file, lambda aside: pq.write_table(whole, aside, **HOW))
     content: Facts = {"sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
     content |= {"depends": depends, "trials": trials}
-    content = json.loads(json.dumps(content, default=str))
-    content["checksum"] = digest(content)
-    write(note, json.dumps(content) + "\n")
+    note(facts_file, content)
