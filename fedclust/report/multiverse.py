@@ -26,6 +26,7 @@ from fedclust.report.papers import Paper, Parameters, show
 from fedclust.report.verdicts import ERROR, regime
 
 TIER, DRAWS, OURS = "quick", 64, 3  # sizes; draws; seeds of our own reading
+ASTRAY = "the baseline of none is where the paper's was"
 
 Record = dict[str, Any]  # of a draw: its seed, all settings, and its measures
 Values = dict[str, list[Any]]  # by setting: our value, then the others
@@ -357,6 +358,8 @@ def sentence(key: str, base: Path | None = None) -> str:
     draws, planned = content["draws"], content["planned"]
     text = f"{most} of {len(claims)} claims hold in most of {draws} readings of what it leaves open"
     text += f" ({planned} are planned)" * (draws < planned)
+    if astray := sum(not claim["controlled sign"]["of"] for claim in claims):
+        text += f"; for {astray} of them no reading has the baseline where the paper's was"
     decided = [(move, c) for c in claims for move in c["decides"][:1] if move["decides"]]
     if not decided:
         return f"{text}; no single open value decides one."
@@ -377,7 +380,8 @@ def tried(key: str, name: str) -> str:
     text = (
         f"It holds in {of(claim['sign'])} other readings at tier {content['tier']}, one seed each"
     )
-    text += f" ({of(right)} whose baseline is right)" * bool(right["of"])
+    right_ones = f"{of(right)} whose baseline is right" if right["of"] else ASTRAY
+    text += f" ({right_ones})"
     move = next((move for move in claim["decides"] if move["decides"]), None)
     if move is None:
         return f"{text}; no single open value decides it."
@@ -401,7 +405,8 @@ def disagreements(key: str, verdicts: dict[str, str]) -> list[str]:
         rare = verdict in ("reproduced", "weaker") and part["high"] < 0.5
         usual = verdict == "not reproduced" and part["low"] > 0.5
         if rare or usual:
-            held = f"holds in {part['held']} of {part['of']} readings"
+            held = f"holds in {of(part)} readings"
+            held += f" ({ASTRAY})" * (not claim["controlled sign"]["of"])
             found.append(f"[{claim['id']}](#{claim['id']}) is {verdict}, but {held}.")
     return found
 

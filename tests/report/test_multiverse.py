@@ -127,6 +127,10 @@ def test_a_claim_whose_verdict_and_share_disagree_is_named(tmp_path, monkeypatch
     told += 'is right); most depends on rate (3 in place of 1: "A minus B" holds in 0 of 3, with '
     told += "ours in 3 of 3)."
     assert multiverse.tried("toy", "c1") == told
+    claims[0]["controlled sign"] = multiverse.share(np.zeros(0, bool))
+    (tmp_path / "readings" / "toy.json").write_text(json.dumps(content))
+    assert f"one seed each ({multiverse.ASTRAY}); most" in multiverse.tried("toy", "c1")
+    assert "; for 1 of them no reading has the baseline where" in multiverse.sentence("toy")
     assert multiverse.tried("toy", "c2") == multiverse.tried("other", "c1") == ""
     row = multiverse.table(content).iloc[0]
     assert (
