@@ -161,7 +161,7 @@ report.figure("fig4", figures.ranking(cube, untold))
 # chosen in the same way. *Pays*: the interval of the difference is above 0; *costs*: below.
 
 # %%
-paid = bench.pays(cube, held_out, kinds)
+paid = bench.pays(cube, held_out, kinds).round(4)
 report.table("table-extra-pays", paid, "Does clustering pay? Differences of mean accuracy")
 
 # %% [markdown]
