@@ -351,15 +351,18 @@ def drawn(key: str) -> str:
 def sentence(key: str, base: Path | None = None) -> str:
     """For the README: how many claims hold in most readings, and the value that decides most."""
     content = known(key, base) or {"claims": []}
-    claims = [claim for claim in content["claims"] if claim["sign"]["of"]]
-    if not claims:
+    every = [claim for claim in content["claims"] if claim["sign"]["of"]]
+    claims = [claim for claim in every if claim["controlled sign"]["of"]]
+    if not every:
         return ""
-    most = sum(2 * claim["sign"]["held"] > claim["sign"]["of"] for claim in claims)
     draws, planned = content["draws"], content["planned"]
+    if not claims:
+        return f"Of {draws} readings of what it leaves open {ASTRAY} (tier {content['tier']})."
+    most = sum(2 * claim["sign"]["held"] > claim["sign"]["of"] for claim in claims)
     text = f"{most} of {len(claims)} claims hold in most of {draws} readings of what it leaves open"
     text += f" ({planned} are planned)" * (draws < planned)
-    if astray := sum(not claim["controlled sign"]["of"] for claim in claims):
-        text += f"; for {astray} of them no reading has the baseline where the paper's was"
+    if astray := len(every) - len(claims):
+        text += f"; for {astray} more no reading has the baseline where the paper's was"
     decided = [(move, c) for c in claims for move in c["decides"][:1] if move["decides"]]
     if not decided:
         return f"{text}; no single open value decides one."

@@ -130,7 +130,16 @@ def test_a_claim_whose_verdict_and_share_disagree_is_named(tmp_path, monkeypatch
     claims[0]["controlled sign"] = multiverse.share(np.zeros(0, bool))
     (tmp_path / "readings" / "toy.json").write_text(json.dumps(content))
     assert f"one seed each ({multiverse.ASTRAY}); most" in multiverse.tried("toy", "c1")
-    assert "; for 1 of them no reading has the baseline where" in multiverse.sentence("toy")
+    assert multiverse.sentence("toy") == (
+        f"Of 9 readings of what it leaves open {multiverse.ASTRAY} (tier quick)."
+    )
+    claims.append(dict(claims[0], id="c2"))
+    claims[0]["controlled sign"] = multiverse.share(np.ones(1, bool))
+    (tmp_path / "readings" / "toy.json").write_text(json.dumps(content))
+    assert multiverse.sentence("toy").startswith("0 of 1 claims hold")
+    assert "; for 1 more no reading has the baseline where" in multiverse.sentence("toy")
+    claims.pop()
+    (tmp_path / "readings" / "toy.json").write_text(json.dumps(content))
     assert multiverse.tried("toy", "c2") == multiverse.tried("other", "c1") == ""
     row = multiverse.table(content).iloc[0]
     assert (
