@@ -26,7 +26,7 @@ from fedclust.report.papers import Paper, Parameters, show
 from fedclust.report.verdicts import ERROR, regime
 
 TIER, DRAWS, OURS = "quick", 64, 3  # sizes; draws; seeds of our own reading
-ASTRAY = "the baseline of none is where the paper's was"
+ASTRAY = "none has the baseline where the paper's was"
 
 Record = dict[str, Any]  # of a draw: its seed, all settings, and its measures
 Values = dict[str, list[Any]]  # by setting: our value, then the others
@@ -367,7 +367,7 @@ def sentence(key: str, base: Path | None = None) -> str:
     if not decided:
         return f"{text}; no single open value decides one."
     move, claim = max(decided, key=lambda entry: gain(entry[0]))
-    changed = f"{move['setting']} {shown(move['to'])} in place of {shown(move['from'])}"
+    changed = f"{move['setting']} {shown(move['to'])} in place of {shown(move['from'])} (ours)"
     now, before = of(move["held to"]), of(move["held from"])
     text += f'. Most depends on {changed}: then "{move["test"]}" ({claim["id"]}) '
     return f"{text}has the claimed sign in {now} readings, with ours in {before}."
