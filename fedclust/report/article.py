@@ -31,7 +31,7 @@ SIZES = {"title": 15.0, "head": 11.0, "text": 8.8}  # points
 def points(span: Interval) -> str:
     """A difference of accuracies in points."""
     mean, low, high = (100 * value for value in span)
-    return f"{mean:+.1f} points [{low:+.1f}, {high:+.1f}]"
+    return f"{mean:+z.1f} points [{low:+z.1f}, {high:+z.1f}]"
 
 
 def listed(names: Iterable[str]) -> str:
@@ -112,7 +112,7 @@ def blocks(
     for _, row in paid.iterrows():
         gain = points((row.gain, row.low, row.high))
         others = (
-            f"{100 * row['over FedAvg']:+.1f} from FedAvg, {100 * row['over Oracle']:+.1f} from"
+            f"{100 * row['over FedAvg']:+z.1f} from FedAvg, {100 * row['over Oracle']:+z.1f} from"
         )
         sentence = f"{row.by} is {gain} from {row.against}, {others} Oracle."
         closing.append(f"{row.scenario} ({row.data}): clustering {row.clustering}. {sentence}")
