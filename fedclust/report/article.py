@@ -146,9 +146,9 @@ def blocks(
             "text",
             "Oracle and Told read the true groups and are no methods. The clustering method and "
             "its rival in each scenario were chosen on held-out seeds, like all open values, one "
-            "for all scenarios. Intervals are a bootstrap over seeds, stratified by scenario. "
-            "Everybody takes part in every round, so FedACP is FedAC. Networks are small: the "
-            "order of methods may be another one with large ones.",
+            "for all scenarios of a data set. Intervals are a bootstrap over seeds, stratified by "
+            "scenario. Everybody takes part in every round, so FedACP is FedAC. Networks are "
+            "small: the order of methods may be another one with large ones.",
         ),
     ]
 

@@ -320,8 +320,8 @@ def move_of(move: dict[str, Any] | None) -> str:
         return "no single value"
     change = f"{move['difference']:+.2g} [{move['low']:.2g}, {move['high']:.2g}]"
     held, before = of(move["held to"]), of(move["held from"])
-    changed = f"{move['setting']} {shown(move['to'])} in place of {shown(move['from'])}"
-    return f"{changed}: {move['test']} {change}; it holds in {held} ({before} with ours)"
+    moved = f"{move['setting']} {swap(move)}: {move['test']} {change}"
+    return f"{moved}; it holds in {held} ({before} with ours)"
 
 
 def shown(value: Any) -> str:
@@ -367,9 +367,9 @@ def sentence(key: str, base: Path | None = None) -> str:
     if not decided:
         return f"{text}; no single open value decides one."
     move, claim = max(decided, key=lambda entry: gain(entry[0]))
-    changed = f"{move['setting']} {shown(move['to'])} in place of {shown(move['from'])} (ours)"
     now, before = of(move["held to"]), of(move["held from"])
-    text += f'. Most depends on {changed}: then "{move["test"]}" ({claim["id"]}) '
+    text += f". Most depends on {move['setting']} {swap(move)} (ours): "
+    text += f'then "{move["test"]}" ({claim["id"]}) '
     return f"{text}has the claimed sign in {now} readings, with ours in {before}."
 
 
@@ -380,17 +380,18 @@ def tried(key: str, name: str) -> str:
     if (claim := next(claims, None)) is None:
         return ""
     right = claim["controlled sign"]
-    text = (
-        f"It holds in {of(claim['sign'])} other readings at tier {content['tier']}, one seed each"
-    )
-    right_ones = f"{of(right)} whose baseline is right" if right["of"] else ASTRAY
-    text += f" ({right_ones})"
+    baseline = f"{of(right)} whose baseline is right" if right["of"] else ASTRAY
+    text = f"It holds in {of(claim['sign'])} other readings at tier {content['tier']}, "
+    text += f"one seed each ({baseline})"
     move = next((move for move in claim["decides"] if move["decides"]), None)
     if move is None:
         return f"{text}; no single open value decides it."
-    changed = f"{shown(move['to'])} in place of {shown(move['from'])}"
-    text += f'; most depends on {move["setting"]} ({changed}: "{move["test"]}" holds '
+    text += f'; most depends on {move["setting"]} ({swap(move)}: "{move["test"]}" holds '
     return f"{text}in {of(move['held to'])}, with ours in {of(move['held from'])})."
+
+
+def swap(move: dict[str, Any]) -> str:
+    return f"{shown(move['to'])} in place of {shown(move['from'])}"
 
 
 def of(part: dict[str, Any]) -> str:

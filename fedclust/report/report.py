@@ -147,7 +147,6 @@ class Report:
 
         `data` is the set that it shows, if not all that were used so far.
         """
-        whole = seeds is None or seeds == self.p.seeds
         seeds = self.seeds if seeds is None else seeds
         known = sorted(self.data.items())
         shown = [(n, facts) for n, facts in known if data and data in (n, facts["stand_in"])]
@@ -157,7 +156,8 @@ class Report:
         ]
         parts = [self.paper.key, f"tier {self.p.tier}"]
         if seeds:
-            parts.append((whole and self.planned) or words.span([len(seeds)], "seed"))
+            missing = self.planned if seeds == self.p.seeds else ""
+            parts.append(missing or words.span([len(seeds)], "seed"))
             if self.rounds:
                 parts.append(words.span(self.rounds, "round"))
         parts.append(", ".join(names) or "no data")

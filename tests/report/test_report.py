@@ -137,6 +137,15 @@ def test_folders_of_long_changes_stay_apart(rep):
     assert labels[0] != labels[1] and max(map(len, labels)) < 80
 
 
+def test_only_what_shows_all_seeds_says_how_many_are_planned(rep, monkeypatch):
+    monkeypatch.setattr(report.Report, "planned", "2 of 5 planned seeds")
+    rep.rounds |= {30, 100}
+    assert rep.source() == "toy · tier quick · 2 of 5 planned seeds · 30 to 100 rounds · no data"
+    rep.seeds = rep.p.seeds[:1]  # what comes next has fewer
+    assert rep.source() == "toy · tier quick · 1 seed · 30 to 100 rounds · no data"
+    assert rep.source([]) == "toy · tier quick · no data"
+
+
 def test_stand_in_data_is_said_everywhere(rep):
     rep.data["glyphs"] = {"source": "", "sha256": "", "stand_in": "emnist"}
     assert "STAND-IN for emnist" in rep.source()
