@@ -82,8 +82,8 @@ def run(
         if t < done:  # a resumed run only needs the events
             continue
         try:
-            served, joining = admitted(algorithm, state, fed, seed, t)
-            new, info = algorithm.step(served, fed, seed, t)
+            present, joining = admitted(algorithm, state, fed, seed, t)
+            new, info = algorithm.step(present, fed, seed, t)
             check_finite(new.models.sum(1, keepdim=True)[new.labels], fed.ids)
         except BaseException as error:
             if saved and t > done:
@@ -96,9 +96,10 @@ def run(
         record.note(t, joining, fed, state.labels)
         record.note(t, info, fed, state.labels)
         if t % eval_every == 0 or t == rounds - 1:
-            accuracy, loss = evaluate(model, state.models, state.labels, fed)
-            scores = {"accuracy": accuracy, "loss": loss, **clustering(state.labels, fed.group)}
-            record.note(t, scores, fed, state.labels)
+            models, labels, _ = algorithm.served(state, fed, seed, t)
+            accuracy, loss = evaluate(model, models, labels, fed)
+            scores = {"accuracy": accuracy, "loss": loss, **clustering(labels, fed.group)}
+            record.note(t, scores, fed, labels)
         if progress is not None:
             progress(t + 1, rounds)
         if until and t % eval_every == 0 and t + 1 >= until["after"] and record.reached(until):

@@ -56,6 +56,10 @@ class Method:
     def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
         raise NotImplementedError
 
+    def served(self, state: State, fed: Federation, seed: int, t: int) -> State:
+        """What clients are scored with, where they adapt the models; not asked in other rounds."""
+        return state
+
     def spent(self, calls: Tensor, fed: Federation, first: int) -> dict[str, Tensor]:
         """What each client's trainings cost its privacy, (N,) each; nothing for plain training.
 

@@ -5,6 +5,7 @@ import torch
 
 from fedclust.algorithms import FedAvg, FineTuned, Oracle, Told
 from fedclust.models import mlp
+from fedclust.rng import key
 from fedclust.scenario import Join
 from fedclust.simulation import run
 from fedclust.training import LocalSGD
@@ -58,10 +59,11 @@ def test_told_by_hand():
     record = run(method, fed, toy_model(), rounds=1, seed=0)
     assert record[record.metric == "accuracy"].value.tolist() == [0.5, 0.5]
     state, _ = method.step(method.init(says_one, fed, 0), fed, 0, 0)
+    served = method.served(state, fed, 0, 0)
     logits = [
-        toy_model().logits(row, torch.ones(1, 1, 1, 1)).argmax().item() for row in state.models
+        toy_model().logits(row, torch.ones(1, 1, 1, 1)).argmax().item() for row in served.models
     ]
-    assert logits == [0, 1] and state.memory["global"].equal(says_one[None])
+    assert logits == [0, 1] and state.models.equal(says_one[None])
 
 
 def test_told_needs_a_bias_of_the_answers():
@@ -82,9 +84,26 @@ def test_fine_tuned_by_hand():
     method, start = FineTuned(TRAIN, epochs=2), MODEL.init(0)
     state, info = method.step(method.init(start, fed, 0), fed, 0, 0)
     plain, _ = FedAvg(TRAIN).step(FedAvg(TRAIN).init(start, fed, 0), fed, 0, 0)
-    assert state.memory["global"].equal(plain.models)
-    assert len(state.models) == 4 and not state.models[0].equal(state.models[1])
-    assert (info["down"], info["up"], info["extra"]) == (4, 4, 4)
+    served = method.served(state, fed, 0, 0)
+    assert state.models.equal(plain.models) and (info["down"], info["up"]) == (4, 4)
+    alone = LocalSGD(MODEL, lr=0.1, batch=10, epochs=2)
+    rows = alone(plain.models.repeat(4, 1), fed, torch.arange(4), key(0, "alone"), 0)
+    assert served.models.equal(rows) and not rows[0].equal(rows[1])
+    assert served.labels.tolist() == [0, 1, 2, 3]
+
+
+def test_clients_are_fine_tuned_only_where_they_are_scored(monkeypatch):
+    fed, asked = easy_federation(2, 2, 0), []
+    original = FineTuned.served
+    monkeypatch.setattr(
+        FineTuned, "served", lambda self, *args: asked.append(args[-1]) or original(self, *args)
+    )
+    method = FineTuned(TRAIN, epochs=1)
+    often = run(method, fed, MODEL, rounds=6, seed=0)
+    asked.clear()
+    seldom = run(method, fed, MODEL, rounds=6, seed=0, eval_every=4)
+    assert asked == [0, 4, 5]
+    assert scores(seldom) == scores(often[often["round"].isin(asked)])
 
 
 @pytest.mark.parametrize("control", [Oracle, Told, FineTuned])

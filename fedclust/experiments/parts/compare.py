@@ -4,9 +4,6 @@ The controls say what clustering would be worth if the groups were known. `Oracl
 the only methods that read `Federation.group`, the ground truth. They are no methods that anybody
 could run: they say how much there is to gain. `FineTuned` reads nothing that a client does not
 have.
-
-A method that serves something else than it trains keeps the trained model in
-`state.memory["global"]`; `state.models` are what the clients are served and scored with.
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from fedclust.algorithms.base import Info, State, cost, sample_within
+from fedclust.algorithms.base import Info, State, sample_within
 from fedclust.algorithms.fedavg import FedAvg
 from fedclust.assembly import by_table
 from fedclust.checks import Count, Number, Positive, checked, require
@@ -120,14 +117,9 @@ class Told(FedAvg):
             f"model={self.train.model.name!r}: its last parameter must be the bias of the answers, "
             f"one for each of {fed.classes} classes",
         )
-        return self.serve(super().init(theta, fed, seed), fed)
+        return super().init(theta, fed, seed)
 
-    def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
-        plain = State(state.memory["global"], torch.zeros_like(state.labels))
-        new, info = super().step(plain, fed, seed, t)
-        return self.serve(new, fed), info
-
-    def serve(self, state: State, fed: Federation) -> State:
+    def served(self, state: State, fed: Federation, seed: int, t: int) -> State:
         """One row per group: the model (1, P) with a bias for the labels that the group holds."""
         held = (one_hot(fed.y, fed.classes).bool() & fed.mask[..., None]).any(1)  # (N, classes)
         groups = fed.group.unique()
@@ -135,21 +127,15 @@ class Told(FedAvg):
         models = state.models.repeat(len(groups), 1)
         answers = models[:, -fed.classes :]
         answers[~known] = NEVER
-        labels = torch.searchsorted(groups, fed.group)
-        return State(models, labels, {"global": state.models})
-
-    def trains_newcomers(self, state: State) -> bool:
-        return False
-
-    def admit(self, state: State, fed: Federation, seed: int, t: int) -> State:
-        return self.serve(State(state.memory["global"], state.labels), fed)
+        return State(models, torch.searchsorted(groups, fed.group))
 
 
 @dataclass(frozen=True)
 class FineTuned(FedAvg):
     """FedAvg, and before it is scored each client trains the model alone for some `epochs`.
 
-    What a client trains alone is served to nobody else and forgotten in the next round.
+    What a client trains alone stays with it and is forgotten in the next round. The record counts
+    no cost of it: in use it is done once, at the end.
     """
 
     begins_as: ClassVar[str] = "FedAvg"
@@ -157,22 +143,9 @@ class FineTuned(FedAvg):
     train: LocalSGD
     epochs: Number = 5
 
-    def init(self, theta: Tensor, fed: Federation, seed: int) -> State:
-        models, everyone = theta.repeat(len(fed), 1), torch.arange(len(fed))
-        return State(models, everyone, {"global": theta[None]})
-
-    def step(self, state: State, fed: Federation, seed: int, t: int) -> tuple[State, Info]:
-        plain, everyone = torch.zeros_like(state.labels), torch.arange(len(fed))
-        new, chosen, _ = self.average(State(state.memory["global"], plain), fed, seed, t)
-        models = new.models.repeat(len(fed), 1)
+    def served(self, state: State, fed: Federation, seed: int, t: int) -> State:
+        models, everyone = state.models.repeat(len(fed), 1), torch.arange(len(fed))
         if self.epochs:
             alone = replace(self.train, epochs=self.epochs, steps=None)
             models = alone(models, fed, everyone, key(seed, "alone"), t)
-        info = cost(new, chosen, extra=len(fed) * bool(self.epochs))
-        return State(models, everyone, {"global": new.models}), info
-
-    def trains_newcomers(self, state: State) -> bool:
-        return False
-
-    def admit(self, state: State, fed: Federation, seed: int, t: int) -> State:
-        return self.init(state.memory["global"][0], fed, seed)
+        return State(models, everyone)
