@@ -68,6 +68,17 @@ def test_clients_join_and_move():
         assert now[others].equal(before[others])
 
 
+@pytest.mark.parametrize(("steps", "rounds"), [(2, 2), (4, 0)])  # FedProx's pull overshoots
+def test_a_run_that_diverges_counts_as_nothing_right(steps, rounds):
+    proximal = {"kind": "FedProx", "mu": 1e15}
+    brief = bench(trial(method=proximal, train={"lr": 0.1, "batch": 10, "steps": steps}), 3)
+    assert of(brief, "accuracy").tolist() == [0.0] * 8
+    assert brief[brief.metric == "mean"].iloc[-1][["round", "value"]].tolist() == [5, 0.0]
+    assert of(brief, "ari").tolist() == [0.0] and of(brief, "clusters").tolist() == [1.0]
+    models = 2 * 8 * rounds  # of the rounds that ended
+    assert of(brief, "bytes").tolist() == [models * build.everything(BASE, 3)[1].size * 4]
+
+
 def test_a_stopped_run_goes_on(tmp_path):
     settings, path = trial(changes=2, method={"kind": "FineTuned", "epochs": 1}), tmp_path / "c"
 

@@ -11,6 +11,8 @@ from fedclust.experiments import build
 from fedclust.experiments.build import Settings
 from fedclust.experiments.progress import Tell, quiet
 from fedclust.federation import Federation
+from fedclust.metrics import clustering
+from fedclust.record import Record
 from fedclust.rng import stream
 from fedclust.simulation import run
 
@@ -44,7 +46,7 @@ def bench(
     Each client's last `accuracy`, the clients' `mean` after each scored round, and at the end
     `ari`, `clusters` and all `bytes`. A method that takes one step in a round has `pace` rounds for
     one of the others. With `changes` a client joins, and another one moves, every so many rounds.
-    With `honest` only clients of group 0 are scored.
+    With `honest` only clients of group 0 are scored. A run that diverges ends with no right answer.
     """
     fed, model, method = build.everything(settings, seed)
     pace, every = settings.get("pace", 1), settings.get("changes")
@@ -54,18 +56,29 @@ def bench(
         fed = fed.take(torch.randperm(len(fed), generator=stream(seed, "arrivals")))
         fed, joins = scenario.staggered(fed, len(fed) - len(times), every * pace, rounds)
         events = [*joins, *map(Move, times)]
-    record = run(
-        method,
-        fed,
-        model,
-        rounds=rounds,
-        seed=seed,
-        events=events,
-        eval_every=settings["eval_every"] * pace,
-        checkpoint=checkpoint,
-        progress=progress,
-    )
+    try:
+        record = run(
+            method,
+            fed,
+            model,
+            rounds=rounds,
+            seed=seed,
+            events=events,
+            eval_every=settings["eval_every"] * pace,
+            checkpoint=checkpoint,
+            progress=progress,
+        )
+    except FloatingPointError as error:
+        record = diverged(error.record, fed, rounds - 1)  # type: ignore[attr-defined]
     return brief(record.assign(round=record["round"] // pace), bool(settings.get("honest")))
+
+
+def diverged(record: pd.DataFrame, fed: Federation, end: int) -> pd.DataFrame:
+    """The rounds until then, and scores of 0 in the last one: the models answer nothing right."""
+    one = torch.zeros(len(fed), dtype=torch.long)
+    last = Record(dict(record.attrs))  # type: ignore[arg-type]
+    last.note(end, {"accuracy": one.float(), **clustering(one, fed.group)}, fed, one)
+    return pd.concat([record, last.frame()] if len(record) else [last.frame()])
 
 
 def brief(record: pd.DataFrame, honest: bool) -> pd.DataFrame:
