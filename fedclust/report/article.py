@@ -23,6 +23,10 @@ Blocks = list[tuple[str, str]]
 PAPER, MARGIN, LETTERS = (8.27, 11.69), 0.85, 104  # inches (A4), inches, letters of a line
 LINE, GAP = 1.3, 0.08  # height of a line in its size, inches between blocks
 SIZES = {"title": 15.0, "head": 11.0, "text": 8.8}  # points
+SHOWN = {  # the figures and what a reader who cannot see them is told
+    "fig1": "The share of the gap between FedAvg and Oracle that each method closes",
+    "fig3": "How probable it is that a method is better than FedAvg, and than Local",
+}
 
 
 # --- what it says ---------------------------------------------------------------------------------
@@ -44,8 +48,12 @@ def sentences(
     cube: Cube, scores: pd.DataFrame, paid: pd.DataFrame, kinds: dict[str, str]
 ) -> list[str]:
     """The five that we would defend before the authors of the papers."""
-    where = dict(iter(paid.groupby("clustering")))
-    won = where.get("pays", paid[:0])
+    sets = len({data for data, _ in cube.tasks})
+    where = {
+        verdict: places(zip(rows.data, rows.scenario, strict=True), sets)
+        for verdict, rows in paid.groupby("clustering")
+    }
+    won, gains = where.get("pays", "none"), paid.gain[paid.clustering == "pays"]
     at = [k for k, share in enumerate(cube.closed("Oracle")) if share is not None]  # with a gap
     inside = [cube.tasks[k] for k in at]
     closed = {name: [cube.closed(name)[k] for k in at] for name in cube.methods}
@@ -53,7 +61,7 @@ def sentences(
     much = {task: share for task, share in told.items() if share and share[0] >= 0.5}
     little = {task: share for task, share in told.items() if task not in much}
     both = [
-        f"{spread(share[0] for share in part.values() if share)} % in {places(part)}"
+        f"{spread(share[0] for share in part.values() if share)} % in {places(part, sets)}"
         for part in (much, little)
         if part
     ]
@@ -73,10 +81,10 @@ def sentences(
     least, most = str(sent[clusters].idxmin()), str(sent[clusters].idxmax())
     best, worst = ari.index[0], ari.index[-1]
     return [
-        f"Clustering pays in {len(won)} of {len(paid)} scenarios: {names(won)}. There its best "
-        f"method is {spread(won['gain'], 1)} points above the best that does not cluster.",
-        f"It makes no difference in {names(where.get('makes no difference'))}, and costs accuracy "
-        f"in {names(where.get('costs'))}.",
+        f"Clustering pays in {len(gains)} of {len(paid)} scenarios: {won}. There its best method "
+        f"is {spread(gains, 1)} points above the best that does not cluster.",
+        f"It makes no difference in {where.get('makes no difference', 'none')}; it costs accuracy "
+        f"in {where.get('costs', 'none')}.",
         "A model for all that may answer only the labels of the client's group closes, of the gap "
         f"between FedAvg and Oracle, {'; and '.join(both) or 'nothing'}.",
         f"The baselines to beat know no groups: {'; '.join(alone)}.",
@@ -87,15 +95,17 @@ def sentences(
     ]
 
 
-def places(tasks: Iterable[tuple[str, str]]) -> str:
-    """Scenarios, with the data sets if there are several."""
-    tasks = list(tasks)
-    several = len({data for data, _ in tasks}) > 1
-    return listed(f"{scenario} ({data})" if several else scenario for data, scenario in tasks)
-
-
-def names(rows: pd.DataFrame | None) -> str:
-    return places([] if rows is None else zip(rows.data, rows.scenario, strict=True))
+def places(tasks: Iterable[tuple[str, str]], sets: int) -> str:
+    """Scenarios; if there are several data sets, those with the same ones together."""
+    on: dict[str, list[str]] = {}
+    for data, scenario in tasks:
+        on.setdefault(scenario, []).append(data)
+    if sets == 1:
+        return listed(on)
+    together: dict[str, list[str]] = {}
+    for scenario, found in on.items():
+        together.setdefault(listed(found), []).append(scenario)
+    return ", and ".join(f"{listed(part)} on {found}" for found, part in together.items())
 
 
 def spread(values: Iterable[float], digits: int = 0) -> str:
@@ -109,13 +119,13 @@ def blocks(
 ) -> Blocks:
     """The whole article; `size` says in a sentence what was run."""
     closing = []
-    for _, row in paid.iterrows():
-        gain = points((row.gain, row.low, row.high))
-        others = (
-            f"{100 * row['over FedAvg']:+z.1f} from FedAvg, {100 * row['over Oracle']:+z.1f} from"
-        )
-        sentence = f"{row.by} is {gain} from {row.against}, {others} Oracle."
-        closing.append(f"{row.scenario} ({row.data}): clustering {row.clustering}. {sentence}")
+    for scenario, rows in paid.groupby("scenario", sort=False):
+        found = []
+        for _, row in rows.iterrows():
+            gain = points((row.gain, row.low, row.high))
+            on = f" on {row.data}" if len(rows) > 1 else ""
+            found.append(f"{row.clustering}{on}: {row.by} is {gain} from {row.against}")
+        closing.append(f"{scenario}: clustering {'; it '.join(found)}.")
     ordered = sorted(cube.methods, key=lambda name: -cube.overall(name)[0])
     league = "; ".join(
         f"{name} {100 * mean:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
@@ -162,7 +172,7 @@ def html(article: Blocks, images: dict[str, bytes]) -> bytes:
     for kind, text in article:
         if kind == "figure":
             content = base64.b64encode(images[text]).decode()
-            parts.append(f'<img src="data:image/png;base64,{content}" alt="{text}">')
+            parts.append(f'<img src="data:image/png;base64,{content}" alt="{SHOWN[text]}">')
         else:
             parts.append(rendered({"title": "# ", "head": "## "}.get(kind, "") + text))
     return page(article[0][1], "".join(parts)).encode()
@@ -180,25 +190,45 @@ def pdf(article: Blocks, images: dict[str, bytes]) -> bytes:
 
 
 def paged(article: Blocks, images: dict[str, bytes]) -> Sequence[Figure]:
-    """Blocks from top to bottom; what does not fit goes to the next page."""
+    """Blocks from top to bottom. A figure that does not fit begins the next page."""
     (wide, high), width = PAPER, PAPER[0] - 2 * MARGIN
-    made, y = [Figure(PAPER)], high - MARGIN
+    made, y, waiting = list[Figure](), 0.0, list[str]()
+
+    def put(image: np.ndarray) -> None:
+        nonlocal y
+        y -= tall(image)
+        box = MARGIN / wide, y / high, width / wide, tall(image) / high
+        ax = made[-1].add_axes(box)
+        ax.imshow(image, interpolation="none", aspect="auto")
+        ax.set_axis_off()
+        y -= GAP
+
+    def tall(image: np.ndarray) -> float:
+        return width * image.shape[0] / image.shape[1]
+
+    def turn() -> None:
+        nonlocal y
+        made.append(Figure(PAPER))
+        y = high - MARGIN
+        while waiting and y - tall(drawn[waiting[0]]) >= MARGIN:
+            put(drawn[waiting.pop(0)])
+
+    drawn = {name: mpl.image.imread(BytesIO(png)) for name, png in images.items()}
+    turn()
     for kind, text in article:
-        image = mpl.image.imread(BytesIO(images[text])) if kind == "figure" else None
-        size = SIZES.get(kind, SIZES["text"])
+        if kind == "figure":
+            waiting.append(text)
+            if waiting == [text] and y - tall(drawn[text]) >= MARGIN:
+                put(drawn[waiting.pop()])
+            continue
+        size = SIZES[kind]
         lines = textwrap.wrap(text, int(LETTERS * SIZES["text"] / size))
-        tall = len(lines) * size * LINE / 72
-        if image is not None:
-            tall = width * image.shape[0] / image.shape[1]
-        if y - tall < MARGIN:
-            made.append(Figure(PAPER))
-            y = high - MARGIN
-        if image is not None:
-            ax = made[-1].add_axes((MARGIN / wide, (y - tall) / high, width / wide, tall / high))
-            ax.imshow(image, interpolation="none", aspect="auto")
-            ax.set_axis_off()
-        else:
-            how: Any = {"size": size, "weight": "normal" if kind == "text" else "bold", "va": "top"}
-            made[-1].text(MARGIN / wide, y / high, "\n".join(lines), linespacing=1.25, **how)
-        y -= tall + GAP
+        need = (len(lines) + 3 * (kind == "head")) * size * LINE / 72  # a heading is not the last
+        if y - need < MARGIN:
+            turn()
+        how: Any = {"size": size, "weight": "normal" if kind == "text" else "bold", "va": "top"}
+        made[-1].text(MARGIN / wide, y / high, "\n".join(lines), linespacing=1.25, **how)
+        y -= len(lines) * size * LINE / 72 + GAP
+    while waiting:
+        turn()
     return made

@@ -1,14 +1,17 @@
 """The bench: what is run and chosen, scores, and statistics worked out by hand."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from fedclust.report import article, bench, papers
+from fedclust.paths import root
+from fedclust.report import article, bench, papers, plots
 from fedclust.report.drawings import compare as figures
 
+SHIPPED = root() / "figures"
 BASE = {
     "toy": {
         "data": {"name": "glyphs"},
@@ -190,9 +193,38 @@ def test_the_article_says_the_numbers_of_the_scores():
     assert not [text for _, text in story if "nan" in text]
 
 
-def png():
-    from fedclust.report import plots
+def test_places_are_named_with_their_data_sets_if_there_are_several():
+    tasks = [("a", "x"), ("b", "x"), ("a", "y"), ("b", "z"), ("a", "w"), ("b", "w")]
+    assert article.places(tasks, 2) == "x and w on a and b, and y on a, and z on b"
+    assert article.places([("a", "x"), ("a", "y"), ("a", "z")], 1) == "x, y and z"
+    assert article.places([("a", "x")], 2) == "x on a"
 
+
+def test_a_figure_that_does_not_fit_waits_and_the_text_goes_on():
+    story = [*[("text", f"line {k}") for k in range(30)], ("figure", "fig1"), ("text", "after")]
+    story += [*[("text", f"more {k}") for k in range(20)], ("head", "last")]
+    first, second = article.paged(story, {"fig1": plots.render(tall())[".png"]})
+    texts = [[text.get_text() for text in page.texts] for page in (first, second)]
+    assert (len(first.axes), len(second.axes)) == (0, 1)
+    assert texts[0][30] == "after" and texts[1][-1] == "last"
+    lowest = second.axes[0].get_position().y0
+    assert all(text.get_position()[1] < lowest for text in second.texts)
+
+
+def tall():
+    fig, _ = plots.panels(3, 1, height=2.2)
+    return fig
+
+
+@pytest.mark.parametrize(
+    "tier", sorted(path.parts[-3] for path in SHIPPED.glob("*/compare/article.pdf"))
+)
+def test_the_shipped_article_has_two_pages(tier):
+    content = (SHIPPED / tier / "compare" / "article.pdf").read_bytes()
+    assert len(re.findall(rb"/Type /Page\b", content)) == 2
+
+
+def png():
     return plots.render(figures.improvements(CUBE))[".png"]
 
 

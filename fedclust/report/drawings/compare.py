@@ -32,7 +32,7 @@ def matrix(cube: Cube) -> Figure:
     sets = list(dict.fromkeys(data for data, _ in cube.tasks))
     rows = [method for method in cube.methods if method not in ("FedAvg", "Oracle")]
     drawn = [cells(cube, method) for method in rows]
-    fig, axes = plots.panels(len(sets), 1, height=0.31 * len(rows) + 0.5, squeeze=False)
+    fig, axes = plots.panels(len(sets), 1, height=0.26 * len(rows) + 0.5, squeeze=False)
     for ax, data in zip(axes[:, 0], sets, strict=True):
         here = [at for at, (name, _) in enumerate(cube.tasks) if name == data]
         values = np.array([[row[at][0] for at in here] for row in drawn])
