@@ -21,6 +21,8 @@ tune = None  # True: choose the open values anew, on the held-out seeds
 method = None  # one of your own by its dotted path: all others come from the shipped scores
 
 # %%
+import json
+
 import pandas as pd
 
 from fedclust.experiments import build
@@ -187,10 +189,12 @@ if p.method:
 
 # %%
 size = f"{len(cube.methods)} methods, {len(cube.tasks)} scenarios on {article.listed(p.data)}, {len(p.seeds)} seeds, {p.clients} clients, {p.rounds} rounds of {p.steps} steps (tier {p.tier})."
-story = article.blocks(cube, scores, paid, kinds, size)
+five = article.sentences(cube, scores, paid, kinds)
+story = article.blocks(cube, five, paid, size)
 images = {name: report.files[f"{name}.png"] for name in ("fig1", "fig3")}
 report.files["article.html"] = article.html(story, images)
 report.files["article.pdf"] = article.pdf(story, images)
-five = [f"{k}. {sentence}" for k, sentence in enumerate(article.sentences(cube, scores, paid, kinds), 1)]
-show("\n".join([size, "", *five]), place="result", update=True)
+report.files["sentences.json"] = json.dumps(five, indent=1).encode()
+listed = [f"{k}. {sentence}" for k, sentence in enumerate(five, 1)]
+show("\n".join([size, "", *listed]), place="result", update=True)
 report.close()

@@ -114,10 +114,8 @@ def spread(values: Iterable[float], digits: int = 0) -> str:
     return known[0] if known[0] == known[-1] else f"{known[0]} to {known[-1]}"
 
 
-def blocks(
-    cube: Cube, scores: pd.DataFrame, paid: pd.DataFrame, kinds: dict[str, str], size: str
-) -> Blocks:
-    """The whole article; `size` says in a sentence what was run."""
+def blocks(cube: Cube, five: Sequence[str], paid: pd.DataFrame, size: str) -> Blocks:
+    """The whole article around its five sentences; `size` says in a sentence what was run."""
     closing = []
     for scenario, rows in paid.groupby("scenario", sort=False):
         found = []
@@ -132,7 +130,6 @@ def blocks(
         for name in ordered
         for mean, low, high in [cube.overall(name)]
     )
-    five = sentences(cube, scores, paid, kinds)
     return [
         ("title", "What we learned about clustered federated learning"),
         ("text", "Every number here is computed from the records of the runs. " + size),

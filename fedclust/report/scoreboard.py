@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fedclust.paths import root, write
+from fedclust.paths import TIERS, root, write
 from fedclust.report import multiverse, papers, words
 from fedclust.report.verdicts import RULE, VERDICTS
 
@@ -183,13 +183,31 @@ def board(found: list[Row], link: str = "replications/executed/paper/{key}.ipynb
     return f"{table(lines)}\n{said}\n"
 
 
-def findings(base: Path, link: str = "replications/executed/paper/{key}.ipynb") -> dict[str, str]:
-    """One sentence per paper, the one that opens its page, with a link to it."""
-    return {
-        key: f"[{called(base, key)}]({link.format(key=key)}): {said}"
-        for key, found in ((found["paper"], found) for found in verdicts(base, "paper"))
-        for said in found.get("findings", [])[:1]
+def findings(base: Path) -> dict[str, str]:
+    """One sentence per paper, the one that opens its page, and two of the comparison; with links to
+    their pages.
+    """
+    opening = {
+        found["paper"]: ("paper", found["findings"][0])
+        for found in verdicts(base, "paper")
+        if found.get("findings")
     }
+    tier, sentences = compared(base)
+    if sentences:
+        opening[papers.COMPARISON] = tier, f"{sentences[0]} {sentences[1]}"
+    return {
+        key: f"[{called(base, key)}](replications/executed/{tier}/{key}.ipynb): {said}"
+        for key, (tier, said) in opening.items()
+    }
+
+
+def compared(base: Path) -> tuple[str, list[str]]:
+    """The sentences of the comparison, and at which tier they were found: the largest one."""
+    for tier in reversed(TIERS):
+        path = base / "figures" / tier / papers.COMPARISON / "sentences.json"
+        if path.exists():
+            return tier, json.loads(path.read_text(encoding="utf-8"))
+    return "", []
 
 
 def called(base: Path, key: str) -> str:

@@ -146,8 +146,12 @@ def index(base: Path, tiers: Sequence[str], rows: list[dict[str, Any]]) -> str:
         parts += [f"Pages: {', '.join([*links, f'[reading notes](notes/{key}.html)'])}", ""]
     if pages := [t for t in tiers if (papers.COMPARISON, t) in names(base, tiers)]:
         links = [f"[tier {t}]({t}/{papers.COMPARISON}.html)" for t in pages]
-        parts += ["## When does clustering pay?", "", "All methods on one bench, with controls:"]
-        parts += [", ".join(links), ""]
+        parts += ["## When does clustering pay?", ""]
+        parts += [*(f"- {said}" for said in scoreboard.compared(base)[1]), ""]
+        parts += [
+            f"All methods on one bench, with controls, and an article: {', '.join(links)}",
+            "",
+        ]
     if board := scoreboard.rows(base):
         parts += ["## Scoreboard", "", scoreboard.board(board, "paper/{key}.html"), ""]
     if forest(base).exists():

@@ -185,7 +185,7 @@ def test_the_article_says_the_numbers_of_the_scores():
     assert "FineTuned is above FedAvg in 1 of 2 scenarios and closes 50 % of the gap" in five[3]
     assert "IFCA has a mean ARI of 1.00 and closes 100 % of it in the median, CFL" in five[4]
     assert five[4].endswith("CFL sends 0.6 times FedAvg's bytes, IFCA 0.7 times.")
-    story = article.blocks(CUBE, table(), paid, KINDS, "Two seeds.")
+    story = article.blocks(CUBE, five, paid, "Two seeds.")
     images = {name: png() for name in ("fig1", "fig3")}
     assert article.html(story, images).count(b"<img src=") == 2
     assert article.pdf(story, images) == article.pdf(story, images)  # undated
