@@ -87,8 +87,12 @@ if p.tune:
     others = report.sweep(runs.candidates(p.held_out, rates))
     bench.keep_choice(p.tier, *bench.best(pd.concat([first, others], ignore_index=True)))
 tuned_at, chosen, held_out = bench.choice(p.tier)
-rows = [[data, name, values] for data, each in chosen.items() for name, values in each.items()]
-columns = ["data", "method", "chosen"]
+rows = [
+    [data, name, values, bench.at_end(runs.methods[name][2], values)]
+    for data, each in chosen.items()
+    for name, values in each.items()
+]
+columns = ["data", "method", "chosen", "at an end of what was tried"]
 report.table("table-extra-chosen", pd.DataFrame(rows, columns=columns), f"Values chosen at tier {tuned_at}")
 
 # %% [markdown]

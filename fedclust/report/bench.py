@@ -120,6 +120,20 @@ def best(record: pd.DataFrame) -> tuple[dict[str, Any], pd.DataFrame]:
     return values, kept.rename(columns={"algorithm": "method"})
 
 
+def at_end(candidates: list[dict[str, Any]], values: dict[str, Any]) -> str:
+    """Which of the chosen numbers are the smallest or the largest that was tried.
+
+    >>> at_end([{"k": 4}, {"k": 2}, {"k": 8}], {"k": 8, "lr": 0.1})
+    'k'
+    """
+    ends = []
+    for name in dict.fromkeys(name for candidate in candidates for name in candidate):
+        tried = [candidate[name] for candidate in candidates if name in candidate]
+        if len({*tried}) > 2 and values.get(name) in (min(tried), max(tried)):
+            ends.append(name)
+    return ", ".join(ends)
+
+
 def keep_choice(tier: str, values: dict[str, Any], held_out: pd.DataFrame) -> None:
     """Write what was chosen next to papers/compare.toml."""
     rounded = held_out.assign(value=held_out["value"].round(4))

@@ -11,6 +11,7 @@ from fedclust.report.bench import Cube, Interval
 
 BASES = "FedAvg", "Local"
 NEAR = 0.006  # of accuracy: labels would overlap
+LETTER = 0.013  # of the width of a panel
 
 
 def cells(cube: Cube, method: str) -> list[tuple[float, str]]:
@@ -77,8 +78,13 @@ def traffic(scores: pd.DataFrame, kinds: dict[str, str]) -> Figure:
                 (p for p in near if abs(p[0] / at[0] - 1) < 0.1 and abs(p[1] - at[1]) < NEAR), at
             )
             near.setdefault(place, []).append(str(name))
+        width = np.log(means.bytes.max() / least)
         for place, names in near.items():
-            ax.annotate(", ".join(names), place, (4, -2), textcoords="offset points", size=6.5)
+            label = ", ".join(names)
+            reach = place[0] * np.exp(width * (0.03 + LETTER * len(label)))
+            hits = any(abs(y - place[1]) < NEAR and place[0] < x < reach for x, y in near)
+            below = (4, -11 if hits else -2)  # points
+            ax.annotate(label, place, below, textcoords="offset points", size=6.5)
         ax.set(xscale="log", xlabel="megabytes of a run", ylabel="mean accuracy", title=data)
     plots.legend(fig)
     return fig
