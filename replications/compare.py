@@ -171,8 +171,10 @@ paid = bench.pays(cube, held_out, kinds).round(4)
 report.table("table-extra-pays", paid, "Does clustering pay? Differences of mean accuracy")
 
 # %% [markdown]
-# Oracle is a control, not a bound. A method may be above it: where clients differ within their group, or where fewer
-# clients or another start happen to lead further. Here are all cells in which it is, with intervals above 0, in points.
+# Oracle is a control, not a bound. In IID and in label skew there are no groups: there it is FedAvg, and what fits single
+# clients can be above it. Elsewhere a method can be above it that has seen more than one group's images: Told trains on
+# everybody's throughout, CFL until it divides the clients. Here are all cells in which a method is above Oracle, with
+# intervals above 0, in points.
 
 # %%
 above = bench.above_oracle(cube)
