@@ -183,7 +183,9 @@ report.table("table-extra-above", pd.DataFrame(above, columns=["where", "points"
 # %%
 if p.method:
     span = {base: cube.improvement(p.method, base) for base in figures.BASES}
-    mine = pd.DataFrame({"scenario": wide.columns, "cell": [text.replace("\n", " to ") for _, text in figures.cells(cube, p.method)]})
+    drawn = [text.split() for _, text in figures.cells(cube, p.method)]
+    closed = [f"{mean} [{low}, {high}]" for mean, low, high in drawn]
+    mine = pd.DataFrame({"scenario": wide.columns, "closed": closed})
     mine["accuracy"], mine["ari"] = wide.loc[p.method].to_numpy(), ari.loc[p.method].to_numpy()
     beats = ", ".join(f"{base} {low:.2f} to {high:.2f}" for base, (_, low, high) in span.items())
     report.table("table-extra-yours", mine, f"{p.method}: share of the gap, or points. P(better than): {beats}")
