@@ -32,7 +32,9 @@ def box(about: str, finding: str, claims: list[Claim], other: Sequence[str] = ()
         if outside:
             entry += f" ({claim['verdict']})"
         elif claim["verdict"] not in ("open", "untested") and counted(claim):
-            entry += f" ({effect(deciding(counted(claim)))})"
+            test = deciding(counted(claim))
+            size = f", {test['size']} than printed" if test["size"] in ("smaller", "larger") else ""
+            entry += f" ({effect(test)}{size})"
         said.setdefault(group, []).append(entry)
     order = [name for name in [*GROUPS.values(), OUTSIDE] if name in said]
     lines = [f"**{finding}**", ""] if finding else []
