@@ -15,6 +15,14 @@ def test_a_box_says_what_does_not_hold_and_by_how_much():
     assert "- *Does not hold* (1): [c1](#c1) accuracy (0.010 [-0.010, 0.030])." in said
     outside = CLAIM | {"regime": "the baseline is elsewhere"}
     assert "(1): [c1](#c1) accuracy (not reproduced)." in markup.box("", "", [outside])
+    holds = CLAIM | {
+        "verdict": "reproduced",
+        "tests": [TEST | {"part": "holds", "size": "smaller"}],
+    }
+    said = markup.box("", "", [holds])
+    assert (
+        "- *Holds* (1): [c1](#c1) accuracy (0.010 [-0.010, 0.030], smaller than printed)." in said
+    )
 
 
 def test_a_card_has_the_verdict_first_and_anchors_both_ways():
