@@ -207,8 +207,8 @@ def paged(article: Blocks, images: dict[str, bytes]) -> Sequence[Figure]:
         nonlocal y
         made.append(Figure(PAPER))
         y = high - MARGIN
-        while waiting and y - tall(drawn[waiting[0]]) >= MARGIN:
-            put(drawn[waiting.pop(0)])
+        while waiting and (y == high - MARGIN or y - tall(drawn[waiting[0]]) >= MARGIN):
+            put(drawn[waiting.pop(0)])  # the first one whatever its height
 
     drawn = {name: mpl.image.imread(BytesIO(png)) for name, png in images.items()}
     turn()

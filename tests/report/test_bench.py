@@ -211,8 +211,13 @@ def test_a_figure_that_does_not_fit_waits_and_the_text_goes_on():
     assert all(text.get_position()[1] < lowest for text in second.texts)
 
 
-def tall():
-    fig, _ = plots.panels(3, 1, height=2.2)
+def test_a_figure_that_is_higher_than_a_page_has_a_page():
+    pages = article.paged([("figure", "fig1")], {"fig1": plots.render(tall(9))[".png"]})
+    assert [len(page.axes) for page in pages] == [0, 1]
+
+
+def tall(rows=3):
+    fig, _ = plots.panels(rows, 1, height=2.2)
     return fig
 
 

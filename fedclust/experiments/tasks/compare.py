@@ -69,7 +69,9 @@ def bench(
             progress=progress,
         )
     except FloatingPointError as error:
-        record = diverged(error.record, fed, rounds - 1)  # type: ignore[attr-defined]
+        if not hasattr(error, "record"):  # before the first round
+            raise
+        record = diverged(error.record, fed, rounds - 1)
     return brief(record.assign(round=record["round"] // pace), bool(settings.get("honest")))
 
 
