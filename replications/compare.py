@@ -21,14 +21,12 @@ tune = None  # True: choose the open values anew, on the held-out seeds
 method = None  # one of your own by its dotted path: all others come from the shipped scores
 
 # %%
-import json
-
 import pandas as pd
 
 from fedclust.experiments import build
 from fedclust.report import Report, article, bench, papers
 from fedclust.report.drawings import compare as figures
-from fedclust.report.report import show
+from fedclust.report.report import as_json, show
 
 paper, p = papers.start("compare", globals())
 report = Report(paper, p)
@@ -93,7 +91,9 @@ rows = [
     for name, values in each.items()
 ]
 columns = ["data", "method", "chosen", "at an end of what was tried"]
-report.table("table-extra-chosen", pd.DataFrame(rows, columns=columns), f"Values chosen at tier {tuned_at}")
+caption = f"Values chosen at tier {tuned_at}"
+source = f"compare · tier {tuned_at} · seeds {papers.show(p.held_out)}, which are held out · {article.listed(chosen)}"
+report.table("table-extra-chosen", pd.DataFrame(rows, columns=columns), caption, source)
 
 # %% [markdown]
 # ## Scores
@@ -202,7 +202,7 @@ story = article.blocks(cube, five, paid, size)
 images = {name: report.files[f"{name}.png"] for name in ("fig1", "fig3")}
 report.files["article.html"] = article.html(story, images)
 report.files["article.pdf"] = article.pdf(story, images)
-report.files["sentences.json"] = json.dumps(five, indent=1).encode()
+report.files["sentences.json"] = as_json(five)
 listed = [f"{k}. {sentence}" for k, sentence in enumerate(five, 1)]
 show("\n".join([size, "", *listed]), place="result", update=True)
 report.close()

@@ -83,8 +83,8 @@ def sentences(
     return [
         f"Clustering pays in {len(gains)} of {len(paid)} scenarios: {won}. There its best method "
         f"is {spread(gains, 1)} points above the best that does not cluster.",
-        f"It makes no difference in {where.get('makes no difference', 'none')}; it costs accuracy "
-        f"in {where.get('costs', 'none')}.",
+        f"Against that rival it makes no difference in {where.get('makes no difference', 'none')}; "
+        f"it costs accuracy in {where.get('costs', 'none')}.",
         "A model for all that may answer only the labels of the client's group closes, of the gap "
         f"between FedAvg and Oracle, {'; and '.join(both) or 'nothing'}.",
         f"The baselines to beat know no groups: {'; '.join(alone)}.",
